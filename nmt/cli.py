@@ -1,0 +1,522 @@
+"""The command line. Wiring only: options are checked here, the work is done elsewhere.
+
+Results go to standard output; progress, logs and errors to standard error. TensorFlow is imported
+inside the commands, after arguments and paths have been checked.
+"""
+
+import importlib.metadata
+import json
+import logging
+import os
+import platform
+import sys
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nmt import __version__
+from nmt.config import PRESETS, Config, ConfigError, override, preset, read_json, to_json
+from nmt.run_folder import RunFolder, replacing, write_text
+
+app = typer.Typer(
+    help="Train a Transformer that translates English to Chinese, and look inside it.",
+    epilog="Start with: nmt quickstart",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+Run = Annotated[
+    Path, typer.Argument(metavar="RUN", help="Run folder, such as checkpoints/quickstart.")
+]
+Data = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        help="tatoeba, hsk, a TSV file (source, tab, target), or tfds:NAME such as "
+        "tfds:wmt19_translate/zh-en. Default: tatoeba.",
+    ),
+]
+Preset = Annotated[
+    str | None, typer.Option("--preset", help=f"One of {', '.join(PRESETS)}. Default: quickstart.")
+]
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", help="JSON file with what differs from the preset.")
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="For example model.dropout_rate=0.2."),
+]
+Script = Annotated[
+    str | None,
+    typer.Option("--target-script", help="keep, simplified or traditional. Default: simplified."),
+]
+Minutes = Annotated[
+    float | None, typer.Option("--minutes", help="Train for so many minutes at most.")
+]
+Font = Annotated[
+    Path | None, typer.Option("--font", help="Font file for the labels; found by itself otherwise.")
+]
+
+# What may differ when a run is continued; anything else would make it another run.
+LIMITS = ("max_minutes", "max_steps", "max_epochs", "checkpoint_minutes", "keep_checkpoints")
+
+
+@app.callback(invoke_without_command=True)
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+):
+    if version:
+        print(f"nmt {__version__}")
+        raise typer.Exit()
+
+
+@app.command(epilog="Example: nmt quickstart --data hsk --minutes 1")
+def quickstart(
+    data: Data = None,
+    target_script: Script = None,
+    minutes: Minutes = None,
+    run: Annotated[
+        Path | None, typer.Option("--run", help="Default: checkpoints/quickstart, or -hsk ...")
+    ] = None,
+    font: Font = None,
+):
+    """Prepare, train, evaluate and look at a small model: the whole road in one command."""
+    config = _config(None, data, "quickstart", None, None, target_script, minutes)
+    name = "quickstart" if data in (None, "tatoeba") else f"quickstart-{Path(data).stem}"
+    folder = RunFolder(run or Path("checkpoints") / name)
+    _prepare(folder, config)
+    _train(folder)
+    _report_quickstart(folder, font)
+
+
+@app.command(epilog="Example: nmt prepare checkpoints/mine --data pairs.tsv --preset small")
+def prepare(
+    run: Run,
+    data: Data = None,
+    preset: Preset = None,
+    config: ConfigFile = None,
+    set: Set = None,
+    target_script: Script = None,
+):
+    """Make a run folder: clean and split the pairs, train the tokenizers, write token ids."""
+    folder = RunFolder(run)
+    _prepare(folder, _config(folder, data, preset, config, set, target_script, None))
+    print(f"prepared {folder.path}")
+
+
+@app.command(epilog="Example: nmt train checkpoints/mine --preset small --minutes 60")
+def train(
+    run: Run,
+    data: Data = None,
+    preset: Preset = None,
+    config: ConfigFile = None,
+    set: Set = None,
+    target_script: Script = None,
+    minutes: Minutes = None,
+):
+    """Train a run, preparing it first if need be; the same command goes on where it stopped."""
+    folder = RunFolder(run)
+    _prepare(folder, _config(folder, data, preset, config, set, target_script, minutes))
+    validation = _train(folder)
+    print(
+        f"step {validation.step:,}: validation loss {validation.validation_loss:.3f} nats a token, "
+        f"token accuracy {validation.validation_accuracy:.1%}"
+    )
+
+
+@app.command(epilog="Example: nmt evaluate checkpoints/quickstart")
+def evaluate(
+    run: Annotated[
+        Path | None, typer.Argument(metavar="[RUN]", help="Run folder whose test set to translate.")
+    ] = None,
+    split: Annotated[str, typer.Option("--split", help="test or validation.")] = "test",
+    pairs: Annotated[
+        Path | None, typer.Option("--pairs", help="TSV file to translate instead of the split.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Also write the translations to this file.")
+    ] = None,
+    hypotheses: Annotated[
+        Path | None, typer.Option("--hypotheses", help="Score this file instead of a run.")
+    ] = None,
+    reference: Annotated[
+        list[Path] | None,
+        typer.Option("--reference", help="Reference file for --hypotheses; may be repeated."),
+    ] = None,
+    language: Annotated[
+        str, typer.Option("--language", help="Target language of --hypotheses.")
+    ] = "zh",
+):
+    """Translate held-out sentences and print BLEU and chrF with their signatures."""
+    from nmt.data.corpora import read_lines, read_tsv
+
+    if (run is None) == (hypotheses is None):
+        raise ConfigError("give either a run folder or --hypotheses with --reference")
+    if hypotheses is not None:
+        if not reference:
+            raise ConfigError("--hypotheses needs at least one --reference")
+        _print_scores(read_lines(hypotheses), [read_lines(file) for file in reference], language)
+        return
+    if split not in ("test", "validation"):
+        raise ConfigError(f"--split must be test or validation; received {split!r}")
+    _check_output(output)
+    folder = RunFolder(run)
+    file = pairs or (folder.test_file if split == "test" else folder.validation_file)
+    folder.require(folder.config_file, folder.weights_file)
+    held_out = read_tsv(file)
+    data = folder.config().data
+    if pairs is not None:
+        from nmt.data.cleaning import clean_pairs
+
+        held_out, dropped = clean_pairs(held_out, data.target_script)
+        if dropped:
+            from nmt.data.corpora import format_dropped
+
+            print(f"nmt: {pairs}: {format_dropped(dropped)}", file=sys.stderr)
+    if not held_out:
+        raise ConfigError(f"{file}: no sentence pairs to evaluate")
+    translations = _load(folder).translate([pair.source for pair in held_out])
+    texts = [translation.text for translation in translations]
+    if output is not None:
+        write_text(output, "".join(text + "\n" for text in texts))
+    _print_scores(texts, [[pair.target for pair in held_out]], data.target_language)
+
+
+@app.command(epilog='Example: nmt translate checkpoints/quickstart "Good morning."')
+def translate(
+    run: Run,
+    texts: Annotated[
+        list[str] | None, typer.Argument(metavar="[TEXT]...", help="Sentences; none: read stdin.")
+    ] = None,
+    input: Annotated[
+        Path | None, typer.Option("--input", help="Translate the lines of this file.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Write here instead of to stdout.")
+    ] = None,
+):
+    """Translate sentences: one line out for each line in."""
+    if texts and input:
+        raise ConfigError("give either sentences or --input, not both")
+    folder = RunFolder(run)
+    folder.require(folder.config_file, folder.weights_file)
+    _check_output(output)
+    if texts:
+        lines = texts
+    elif input:
+        from nmt.data.corpora import read_lines
+
+        lines = read_lines(input)
+    else:
+        if sys.stdin.isatty():
+            print("nmt: reading sentences from the keyboard, one a line; end with Ctrl-D",
+                  file=sys.stderr)  # fmt: skip
+        lines = _stdin_lines()
+    translator = _load(folder)
+    translated = _translate_lines(translator, lines)
+    if output is None:
+        for text in translated:
+            print(text, flush=sys.stdout.isatty())
+        return
+    with replacing(output) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as f:
+        f.writelines(text + "\n" for text in translated)
+
+
+@app.command(epilog='Example: nmt attention checkpoints/quickstart "I like cats." -o cats.png')
+def attention(
+    run: Run,
+    sentence: Annotated[str, typer.Argument(help="The sentence to translate and look into.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Picture to write: .png, .svg or .pdf.")
+    ] = Path("attention.png"),
+    layer: Annotated[
+        int | None, typer.Option("--layer", help="Decoder layer, from 1. Default: the last.")
+    ] = None,
+    head: Annotated[
+        int | None, typer.Option("--head", help="Attention head, from 1. Default: all.")
+    ] = None,
+    font: Font = None,
+):
+    """Translate a sentence and draw which source words each target word looked at."""
+    folder = RunFolder(run)
+    folder.require(folder.config_file, folder.weights_file)
+    model = folder.config().model
+    for name, value, largest in (
+        ("--layer", layer, model.num_layers),
+        ("--head", head, model.num_heads),
+    ):
+        if value is not None and not 1 <= value <= largest:
+            raise ConfigError(f"{name} must be from 1 to {largest}; received {value}")
+    from nmt.text.normalize import clean
+
+    if not _valid(clean, sentence):
+        raise ConfigError("there is nothing to draw: the sentence is empty")
+    from nmt.visualize.heatmap import check_picture_path, plot_translation, save_figure
+
+    check_picture_path(output)
+    translation = _valid(_load(folder).translate, sentence, attention=True)
+    save_figure(plot_translation(translation, layer, head, font), output)
+    print(translation.text)
+    print(f"nmt: wrote {output}", file=sys.stderr)
+
+
+@app.command(epilog="Example: nmt info checkpoints/quickstart")
+def info(run: Run):
+    """Show what is in a run folder."""
+    folder = RunFolder(run)
+    folder.require(folder.config_file)
+    manifest = folder.manifest()
+    config = folder.config()
+    model = folder.model_config()
+    print(f"run            {folder.path}")
+    for key in ("created", "command", "versions", "hardware"):
+        value = manifest.get(key, "unknown")
+        if isinstance(value, dict):
+            value = ", ".join(f"{name} {version}" for name, version in value.items())
+        print(f"{key:14} {value}")
+    pairs = ", ".join(f"{count:,} {split}" for split, count in manifest["pairs"].items())
+    print(f"pairs          {pairs} from {config.data.corpus}, script {config.data.target_script}")
+    print(f"dropped        {manifest['dropped'] or 'none'}")
+    print(f"vocabulary     {model.source_vocab_size:,} source, {model.target_vocab_size:,} target")
+    print(f"model          {model.num_layers} layers, d_model {model.d_model}, {model.num_heads} "
+          f"heads, dff {model.dff}, dropout {model.dropout_rate}, {model.norm}-norm, "
+          f"{'tied' if model.tie_embeddings else 'separate'} output")  # fmt: skip
+    print(f"weights        {_weights_summary(folder)}")
+    print(f"training       {_training_summary(folder)}")
+
+
+def main():
+    """Run the command line; a user's mistake is one line and exit code 2, never a traceback."""
+    # Whatever the locale says: Chinese must come out, and come out right.
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    logging.basicConfig(format="nmt: %(message)s", stream=sys.stderr)
+    logging.getLogger("nmt").setLevel(logging.INFO)
+    # TensorFlow's own start-up notices; 1 or 0 in the environment brings them back.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    try:
+        app(prog_name="nmt")
+    except ConfigError as error:
+        _fail(error, 2)
+    except BrokenPipeError:
+        # Whoever reads the output, `head` for one, has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        _fail(error, 1)
+    except KeyboardInterrupt:
+        _fail("interrupted", 130)
+
+
+def _fail(message, code):
+    print(f"nmt: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+def _config(folder, data, preset_name, config_file, assignments, target_script, minutes) -> Config:
+    """Return what is asked for: the run's own or a preset's settings, then file, then options."""
+    if folder is not None and folder.is_prepared and preset_name is None:
+        config = folder.config()
+    else:
+        config = preset(preset_name or "quickstart")
+    if config_file is not None:
+        config = read_json(config_file, config)
+    extra = list(assignments or [])
+    for key, value in (
+        ("data.corpus", data),
+        ("data.target_script", target_script),
+        ("training.max_minutes", minutes),
+    ):
+        if value is not None:
+            extra.append(f"{key}={json.dumps(value)}")
+    return override(config, extra)
+
+
+def _prepare(folder, config):
+    """Prepare a run, or take the one that is there if it was made for the same settings."""
+    from nmt.data.corpora import check_corpus
+
+    if folder.path.exists() and not folder.path.is_dir():
+        raise ConfigError(f"{folder.path}: not a folder")
+    if folder.is_prepared:
+        _continue_with(folder, config)
+        return
+    check_corpus(config.data.corpus)
+    from nmt.data.prepared import prepare as prepare_run
+
+    print(f"nmt: preparing {config.data.corpus} in {folder.path}", file=sys.stderr)
+    prepare_run(folder, config, _record())
+
+
+def _continue_with(folder, config):
+    """Accept new limits for a run that exists; refuse anything that would make it another run."""
+    current = folder.config()
+    differences = []
+    for section in ("data", "model", "training"):
+        before, after = vars(getattr(current, section)), vars(getattr(config, section))
+        differences += [
+            f"{section}.{key} is {before[key]}, not {after[key]}"
+            for key in before
+            if before[key] != after[key] and key not in LIMITS
+        ]
+    if differences:
+        raise ConfigError(
+            f"{folder.path} was prepared with other settings: {'; '.join(differences)}. "
+            f"Choose another run folder"
+        )
+    if current != config:
+        write_text(folder.config_file, to_json(config))
+    print(f"nmt: using what is prepared in {folder.path}", file=sys.stderr)
+
+
+def _train(folder):
+    from nmt.progress import training_progress
+    from nmt.training.trainer import TrainingError, train
+
+    try:
+        with training_progress() as show:
+            return train(folder, show)
+    except TrainingError as error:
+        _fail(error, 1)
+    except KeyboardInterrupt:
+        _fail("stopped and saved; the same command goes on from here", 130)
+
+
+def _load(folder):
+    from nmt.decoding.translator import load_translator
+
+    return load_translator(folder.path)
+
+
+def _valid(function, *args, **kwargs):
+    """Call `function`; what it says about the user's text becomes the message."""
+    try:
+        return function(*args, **kwargs)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _check_output(output):
+    if output is not None and not output.parent.is_dir():
+        raise ConfigError(f"{output.parent}: no such folder")
+
+
+def _stdin_lines() -> Iterator[str]:
+    """Yield lines of standard input as UTF-8, whatever the locale."""
+    for number, line in enumerate(sys.stdin.buffer, 1):
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"standard input, line {number}: not UTF-8: {error}") from None
+
+
+def _translate_lines(translator, lines: Iterable[str], chunk: int = 512) -> Iterator[str]:
+    """Yield a translation for each line, reading `chunk` lines ahead at most."""
+    waiting = []
+    # A person who types wants an answer to every line.
+    chunk = 1 if sys.stdin.isatty() and not isinstance(lines, list) else chunk
+    for line in lines:
+        waiting.append(line)
+        if len(waiting) == chunk:
+            yield from (t.text for t in _valid(translator.translate, waiting))
+            waiting = []
+    if waiting:
+        yield from (t.text for t in _valid(translator.translate, waiting))
+
+
+def _print_scores(hypotheses, references, language):
+    from nmt.evaluation.scores import corpus_scores
+
+    for score in _valid(corpus_scores, hypotheses, references, language):
+        print(f"{score.name:10} {score.value:6.2f}   {score.signature}")
+
+
+def _report_quickstart(folder, font):
+    """Print scores and samples on the test set, draw attention, say what to do next."""
+    from nmt.data.prepared import load_held_out
+    from nmt.visualize.heatmap import plot_translation, save_figure
+
+    test = load_held_out(folder, "test")
+    translator = _load(folder)
+    print(f"\nnmt: translating the {len(test):,} held-out test sentences", file=sys.stderr)
+    translations = translator.translate([pair.source for pair in test])
+    print(f"Test set: {len(test):,} sentence pairs, none of which shares a side with training.")
+    _print_scores(
+        [translation.text for translation in translations],
+        [[pair.target for pair in test]],
+        folder.config().data.target_language,
+    )
+    # Eight from all over the test set, the same ones every time.
+    shown = [round((i + 0.5) * len(test) / 8) for i in range(min(8, len(test)))]
+    print("\nTranslations 译文 (> source, = translation, ~ reference):")
+    for index in dict.fromkeys(shown):
+        print(f"  > {test[index].source}\n  = {translations[index].text}\n  ~ {test[index].target}\n")
+
+    picture = folder.path / "attention.png"
+    example = max(shown, key=lambda i: (len(translations[i].source_tokens) <= 14,
+                                        len(translations[i].source_tokens)))  # fmt: skip
+    translation = translator.translate(test[example].source, attention=True)
+    save_figure(plot_translation(translation, font=font), picture)
+    print(f"Attention 注意力: {picture} shows where the decoder looked while translating")
+    print(f"  > {translation.source}\n  = {translation.text}\n")
+    print("Next 下一步:")
+    print(f'  nmt translate {folder.path} "How are you?"')
+    print(f'  nmt attention {folder.path} "I like cats." -o cats.png')
+    print(f"  nmt train {folder.path} --minutes 30        # goes on training")
+    print("  notebooks/transformer_en_zh.ipynb               # how it works, step by step")
+
+
+def _record():
+    """Return where and how a run is made, for its manifest."""
+    packages = ("tensorflow", "keras", "numpy", "sentencepiece", "opencc", "sacrebleu")
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": " ".join(["nmt", *sys.argv[1:]]),
+        "versions": {
+            "nmt": __version__,
+            "python": platform.python_version(),
+            **{name: importlib.metadata.version(name) for name in packages},
+        },
+        "hardware": {
+            "machine": platform.machine(),
+            "system": platform.system(),
+            "cores": os.cpu_count(),
+        },
+    }
+
+
+def _weights_summary(folder):
+    if not folder.weights_file.is_file():
+        return "none yet"
+    import h5py
+
+    sizes = []
+    try:
+        with h5py.File(folder.weights_file) as file:
+            file.visititems(lambda _, item: sizes.append(item.size) if hasattr(item, "size") else 0)
+    except OSError as error:
+        return f"cannot be read: {error}"
+    return f"{sum(sizes):,} parameters, {folder.weights_file.stat().st_size / 1e6:.1f} MB"
+
+
+def _training_summary(folder):
+    if not folder.metrics_file.is_file():
+        return "not begun"
+    last: dict = {}
+    for line in folder.metrics_file.read_text(encoding="utf-8").splitlines():
+        last.update(json.loads(line))
+    if not last:
+        return "not begun"
+    parts = [f"step {last['step']:,}"]
+    if "epoch" in last:
+        parts += [f"epoch {last['epoch']:.1f}", f"{last['minutes']:.1f} minutes"]
+        parts += [f"loss {last['loss']:.3f}"]
+    if "validation_loss" in last:
+        parts += [f"validation loss {last['validation_loss']:.3f}"]
+        parts += [f"validation token accuracy {last['validation_accuracy']:.1%}"]
+    return ", ".join(parts)

@@ -1,0 +1,1 @@
+"""Data: from sentence pairs, wherever they come from, to batches of token ids."""

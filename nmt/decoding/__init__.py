@@ -1,0 +1,1 @@
+"""Decoding: from a step function to hypotheses, from text to text."""

@@ -1,0 +1,1 @@
+"""Evaluation: always of detokenized, free-running translations."""

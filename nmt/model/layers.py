@@ -1,0 +1,194 @@
+"""Feed-forward, encoder layer and decoder layer. Axis legend: see the package."""
+
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+
+from nmt.model.attention import Attended, KeysValues, MultiHeadAttention
+
+LAYER_NORM_EPSILON = 1e-6
+
+
+def layer_norm(name, dtype):
+    """Return a LayerNormalization as used throughout."""
+    return keras.layers.LayerNormalization(epsilon=LAYER_NORM_EPSILON, name=name, dtype=dtype)
+
+
+class DecoderLayerOutput(NamedTuple):
+    """What a decoder layer returns, always."""
+
+    output: tf.Tensor  # (B, Q, M)
+    self_weights: tf.Tensor  # (B, H, Q, K): to target positions
+    cross_weights: tf.Tensor  # (B, H, Q, S): to source positions
+    keys_values: KeysValues  # self-attention's, past ones included: the next step's `past`
+
+
+@keras.saving.register_keras_serializable("nmt")
+class FeedForward(keras.layers.Layer):
+    """Two dense layers with a ReLU between, the same at every position (section 3.3)."""
+
+    def __init__(self, d_model, dff, **kwargs):
+        super().__init__(**kwargs)
+        self.d_model = d_model
+        self.dff = dff
+        self.inner = keras.layers.Dense(dff, "relu", name="inner", dtype=self.dtype_policy)
+        self.outer = keras.layers.Dense(d_model, name="outer", dtype=self.dtype_policy)
+
+    def build(self, input_shape=None):
+        """Build both dense layers."""
+        self.inner.build((None, None, self.d_model))
+        self.outer.build((None, None, self.dff))
+        self.built = True
+
+    def call(self, x):
+        """Map (B, T, M) to (B, T, M)."""
+        return self.outer(self.inner(x))
+
+    def get_config(self):
+        """Return the arguments that make this layer again."""
+        return {**super().get_config(), "d_model": self.d_model, "dff": self.dff}
+
+
+class _Residual(keras.layers.Layer):
+    """What encoder and decoder layers share: how a sub-layer is wrapped.
+
+    Post-norm, the paper's: LayerNorm(x + Dropout(Sublayer(x))).
+    Pre-norm: x + Dropout(Sublayer(LayerNorm(x))), which trains without a careful warm-up
+    (Xiong et al. 2020); the stack then ends with a LayerNorm of its own.
+    """
+
+    def __init__(self, d_model, num_heads, dff, dropout_rate, norm, **kwargs):
+        super().__init__(**kwargs)
+        if norm not in ("pre", "post"):
+            raise ValueError(f"norm must be 'pre' or 'post'; received {norm!r}")
+        self.d_model = d_model
+        self.num_heads = num_heads
+        self.dff = dff
+        self.dropout_rate = dropout_rate
+        self.norm = norm
+        self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy)
+
+    def before(self, x, norm_layer):
+        """Return what the sub-layer reads."""
+        return norm_layer(x) if self.norm == "pre" else x
+
+    def after(self, x, sublayer_output, norm_layer, training):
+        """Return the residual stream after the sub-layer."""
+        x = x + self.dropout(sublayer_output, training=training)
+        return x if self.norm == "pre" else norm_layer(x)
+
+    def get_config(self):
+        """Return the arguments that make this layer again."""
+        return {
+            **super().get_config(),
+            "d_model": self.d_model,
+            "num_heads": self.num_heads,
+            "dff": self.dff,
+            "dropout_rate": self.dropout_rate,
+            "norm": self.norm,
+        }
+
+
+@keras.saving.register_keras_serializable("nmt")
+class EncoderLayer(_Residual):
+    """Self-attention, then feed-forward (section 3.1, figure 1 left)."""
+
+    def __init__(self, d_model, num_heads, dff, dropout_rate=0.1, norm="post", **kwargs):
+        super().__init__(d_model, num_heads, dff, dropout_rate, norm, **kwargs)
+        policy = self.dtype_policy
+        self.self_attention = MultiHeadAttention(
+            d_model, num_heads, name="self_attention", dtype=policy
+        )
+        self.self_attention_norm = layer_norm("self_attention_norm", policy)
+        self.feed_forward = FeedForward(d_model, dff, name="feed_forward", dtype=policy)
+        self.feed_forward_norm = layer_norm("feed_forward_norm", policy)
+
+    def build(self, input_shape=None):
+        """Build the sub-layers."""
+        self.self_attention.build()
+        self.feed_forward.build()
+        self.self_attention_norm.build((None, None, self.d_model))
+        self.feed_forward_norm.build((None, None, self.d_model))
+        self.built = True
+
+    def call(self, x, may_attend=None, training=False) -> Attended:
+        """Let every position look at every other that it may attend to.
+
+        Args:
+          x: (B, S, M).
+          may_attend: bool, broadcastable to (B, H, S, S), True = may attend; None: everything.
+          training: whether dropout is on.
+
+        Returns:
+          Attended with output (B, S, M) and weights (B, H, S, S).
+        """
+        read = self.before(x, self.self_attention_norm)
+        attended, weights = self.self_attention(read, read, may_attend)
+        x = self.after(x, attended, self.self_attention_norm, training)
+
+        read = self.before(x, self.feed_forward_norm)
+        x = self.after(x, self.feed_forward(read), self.feed_forward_norm, training)
+        return Attended(x, weights)
+
+
+@keras.saving.register_keras_serializable("nmt")
+class DecoderLayer(_Residual):
+    """Self-attention, attention to the encoder, feed-forward (section 3.1, figure 1 right)."""
+
+    def __init__(self, d_model, num_heads, dff, dropout_rate=0.1, norm="post", **kwargs):
+        super().__init__(d_model, num_heads, dff, dropout_rate, norm, **kwargs)
+        policy = self.dtype_policy
+        self.self_attention = MultiHeadAttention(
+            d_model, num_heads, name="self_attention", dtype=policy
+        )
+        self.self_attention_norm = layer_norm("self_attention_norm", policy)
+        self.cross_attention = MultiHeadAttention(
+            d_model, num_heads, name="cross_attention", dtype=policy
+        )
+        self.cross_attention_norm = layer_norm("cross_attention_norm", policy)
+        self.feed_forward = FeedForward(d_model, dff, name="feed_forward", dtype=policy)
+        self.feed_forward_norm = layer_norm("feed_forward_norm", policy)
+
+    def build(self, input_shape=None):
+        """Build the sub-layers."""
+        self.self_attention.build()
+        self.cross_attention.build()
+        self.feed_forward.build()
+        for norm in (self.self_attention_norm, self.cross_attention_norm, self.feed_forward_norm):
+            norm.build((None, None, self.d_model))
+        self.built = True
+
+    def call(
+        self, x, memory, past=None, self_may_attend=None, cross_may_attend=None, training=False
+    ) -> DecoderLayerOutput:
+        """Let target positions look at earlier ones and at the source.
+
+        Args:
+          x: (B, Q, M), the newest Q target positions: in training all of them.
+          memory: KeysValues of the source, from `cross_attention.project(encoder output)`.
+          past: KeysValues of the target positions before these; None: there are none.
+          self_may_attend: bool, broadcastable to (B, H, Q, K), K counting past and new positions.
+          cross_may_attend: bool, broadcastable to (B, H, Q, S).
+          training: whether dropout is on.
+
+        Returns:
+          DecoderLayerOutput.
+        """
+        read = self.before(x, self.self_attention_norm)
+        keys_values = self.self_attention.project(read)
+        if past is not None:
+            keys_values = KeysValues(
+                tf.concat([past.keys, keys_values.keys], axis=2),
+                tf.concat([past.values, keys_values.values], axis=2),
+            )
+        attended, self_weights = self.self_attention.attend(read, keys_values, self_may_attend)
+        x = self.after(x, attended, self.self_attention_norm, training)
+
+        read = self.before(x, self.cross_attention_norm)
+        attended, cross_weights = self.cross_attention.attend(read, memory, cross_may_attend)
+        x = self.after(x, attended, self.cross_attention_norm, training)
+
+        read = self.before(x, self.feed_forward_norm)
+        x = self.after(x, self.feed_forward(read), self.feed_forward_norm, training)
+        return DecoderLayerOutput(x, self_weights, cross_weights, keys_values)

@@ -1,0 +1,1 @@
+"""Text: what is done to characters, and how they become subword ids."""

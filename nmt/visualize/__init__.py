@@ -1,0 +1,1 @@
+"""Pictures: attention heatmaps whose Chinese can be read."""
