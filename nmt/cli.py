@@ -155,13 +155,13 @@ def evaluate(
     """Translate held-out sentences and print BLEU and chrF with their signatures."""
     from nmt.data.corpora import read_lines, read_tsv
 
-    if (run is None) == (hypotheses is None):
-        raise ConfigError("give either a run folder or --hypotheses with --reference")
     if hypotheses is not None:
-        if not reference:
-            raise ConfigError("--hypotheses needs at least one --reference")
+        if run is not None or not reference:
+            raise ConfigError("--hypotheses needs at least one --reference, and no run folder")
         _print_scores(read_lines(hypotheses), [read_lines(file) for file in reference], language)
         return
+    if run is None:
+        raise ConfigError("give a run folder, or --hypotheses with --reference")
     if split not in ("test", "validation"):
         raise ConfigError(f"--split must be test or validation; received {split!r}")
     _check_output(output)
@@ -206,6 +206,7 @@ def translate(
     folder = RunFolder(run)
     folder.require(folder.config_file, folder.weights_file)
     _check_output(output)
+    lines: Iterable[str]
     if texts:
         lines = texts
     elif input:
@@ -214,8 +215,10 @@ def translate(
         lines = read_lines(input)
     else:
         if sys.stdin.isatty():
-            print("nmt: reading sentences from the keyboard, one a line; end with Ctrl-D",
-                  file=sys.stderr)  # fmt: skip
+            print(
+                "nmt: reading sentences from the keyboard, one a line; end with Ctrl-D",
+                file=sys.stderr,
+            )
         lines = _stdin_lines()
     translator = _load(folder)
     translated = _translate_lines(translator, lines)
@@ -256,9 +259,11 @@ def attention(
 
     if not _valid(clean, sentence):
         raise ConfigError("there is nothing to draw: the sentence is empty")
+    from nmt.visualize.fonts import font_for
     from nmt.visualize.heatmap import check_picture_path, plot_translation, save_figure
 
     check_picture_path(output)
+    font_for([], font)
     translation = _valid(_load(folder).translate, sentence, attention=True)
     save_figure(plot_translation(translation, layer, head, font), output)
     print(translation.text)
@@ -283,9 +288,11 @@ def info(run: Run):
     print(f"pairs          {pairs} from {config.data.corpus}, script {config.data.target_script}")
     print(f"dropped        {manifest['dropped'] or 'none'}")
     print(f"vocabulary     {model.source_vocab_size:,} source, {model.target_vocab_size:,} target")
-    print(f"model          {model.num_layers} layers, d_model {model.d_model}, {model.num_heads} "
-          f"heads, dff {model.dff}, dropout {model.dropout_rate}, {model.norm}-norm, "
-          f"{'tied' if model.tie_embeddings else 'separate'} output")  # fmt: skip
+    print(
+        f"model          {model.num_layers} layers, d_model {model.d_model}, {model.num_heads} "
+        f"heads, dff {model.dff}, dropout {model.dropout_rate}, {model.norm}-norm, "
+        f"{'tied' if model.tie_embeddings else 'separate'} output"
+    )
     print(f"weights        {_weights_summary(folder)}")
     print(f"training       {_training_summary(folder)}")
 
@@ -297,8 +304,6 @@ def main():
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     logging.basicConfig(format="nmt: %(message)s", stream=sys.stderr)
     logging.getLogger("nmt").setLevel(logging.INFO)
-    # TensorFlow's own start-up notices; 1 or 0 in the environment brings them back.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
         app(prog_name="nmt")
     except ConfigError as error:
@@ -349,6 +354,8 @@ def _prepare(folder, config):
     check_corpus(config.data.corpus)
     from nmt.data.prepared import prepare as prepare_run
 
+    if not Path(config.data.corpus).is_file():
+        _import_tensorflow()
     print(f"nmt: preparing {config.data.corpus} in {folder.path}", file=sys.stderr)
     prepare_run(folder, config, _record())
 
@@ -375,6 +382,7 @@ def _continue_with(folder, config):
 
 
 def _train(folder):
+    _import_tensorflow()
     from nmt.progress import training_progress
     from nmt.training.trainer import TrainingError, train
 
@@ -387,7 +395,24 @@ def _train(folder):
         _fail("stopped and saved; the same command goes on from here", 130)
 
 
+def _import_tensorflow():
+    """Import TensorFlow without the notices of its C++ side; errors are exceptions all the same."""
+    if "TF_CPP_MIN_LOG_LEVEL" in os.environ:
+        return  # someone wants to see them
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    # The first few are printed before that variable is looked at.
+    with open(os.devnull, "wb") as nowhere:
+        standard_error = os.dup(2)
+        os.dup2(nowhere.fileno(), 2)
+        try:
+            import tensorflow  # noqa: F401
+        finally:
+            os.dup2(standard_error, 2)
+            os.close(standard_error)
+
+
 def _load(folder):
+    _import_tensorflow()
     from nmt.decoding.translator import load_translator
 
     return load_translator(folder.path)
@@ -455,11 +480,18 @@ def _report_quickstart(folder, font):
     shown = [round((i + 0.5) * len(test) / 8) for i in range(min(8, len(test)))]
     print("\nTranslations 译文 (> source, = translation, ~ reference):")
     for index in dict.fromkeys(shown):
-        print(f"  > {test[index].source}\n  = {translations[index].text}\n  ~ {test[index].target}\n")
+        print(
+            f"  > {test[index].source}\n  = {translations[index].text}\n  ~ {test[index].target}\n"
+        )
 
     picture = folder.path / "attention.png"
-    example = max(shown, key=lambda i: (len(translations[i].source_tokens) <= 14,
-                                        len(translations[i].source_tokens)))  # fmt: skip
+    example = max(
+        shown,
+        key=lambda i: (
+            len(translations[i].source_tokens) <= 14,
+            len(translations[i].source_tokens),
+        ),
+    )
     translation = translator.translate(test[example].source, attention=True)
     save_figure(plot_translation(translation, font=font), picture)
     print(f"Attention 注意力: {picture} shows where the decoder looked while translating")
@@ -495,10 +527,15 @@ def _weights_summary(folder):
         return "none yet"
     import h5py
 
-    sizes = []
+    def add(_, item):
+        # The state of a dropout generator is stored too, as integers, and is no parameter.
+        if isinstance(item, h5py.Dataset) and item.dtype.kind == "f":
+            sizes.append(item.size)
+
+    sizes: list[int] = []
     try:
         with h5py.File(folder.weights_file) as file:
-            file.visititems(lambda _, item: sizes.append(item.size) if hasattr(item, "size") else 0)
+            file.visititems(add)
     except OSError as error:
         return f"cannot be read: {error}"
     return f"{sum(sizes):,} parameters, {folder.weights_file.stat().st_size / 1e6:.1f} MB"

@@ -87,8 +87,12 @@ class TrainingConfig:
         for name in ("peak_learning_rate", "max_epochs", "max_steps", "max_minutes"):
             value = getattr(self, name)
             _check(value is None or value > 0, f"training.{name}", "positive", value)
-        _check(self.checkpoint_minutes > 0, "training.checkpoint_minutes", "positive",
-               self.checkpoint_minutes)  # fmt: skip
+        _check(
+            self.checkpoint_minutes > 0,
+            "training.checkpoint_minutes",
+            "positive",
+            self.checkpoint_minutes,
+        )
         for name in ("label_smoothing", "weight_average"):
             value = getattr(self, name)
             _check(0 <= value < 1, f"training.{name}", "in [0, 1)", value)
@@ -163,8 +167,9 @@ def override(config: Config, assignments: list[str]) -> Config:
         key, equals, text = assignment.partition("=")
         section, dot, field = key.strip().partition(".")
         if not equals or not dot:
-            raise ConfigError(f"expected SECTION.KEY=VALUE, as in model.d_model=256; "
-                              f"received {assignment!r}")  # fmt: skip
+            raise ConfigError(
+                f"expected SECTION.KEY=VALUE, as in model.d_model=256; received {assignment!r}"
+            )
         if field in sections.setdefault(section, {}):
             raise ConfigError(f"{section}.{field} is given twice")
         try:
@@ -195,7 +200,8 @@ def read_json(path: str | Path, base: Config | None = None) -> Config:
         sections = json.loads(text, object_pairs_hook=_unique_keys)
         if not isinstance(sections, dict):
             raise ConfigError(
-                f"the file must hold an object with {_names(Config)}; received {type(sections).__name__}"
+                f"the file must hold an object with {', '.join(_fields(Config))}; "
+                f"received {type(sections).__name__}"
             )
         return _merge(base or Config(), sections)
     except json.JSONDecodeError as error:
@@ -250,10 +256,6 @@ def _typed(name, value, hint):
 
 def _fields(cls):
     return [field.name for field in dataclasses.fields(cls)]
-
-
-def _names(cls):
-    return ", ".join(_fields(cls))
 
 
 def _suggest(name, choices):

@@ -13,7 +13,7 @@ LINE_SECONDS = 15.0
 
 @contextlib.contextmanager
 def training_progress() -> Iterator[Callable]:
-    """Yield a function that shows a training Report: a live bar, or lines where there is no terminal."""
+    """Yield a function that shows a training Report: a live bar on a terminal, lines elsewhere."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield _LinePrinter(console)

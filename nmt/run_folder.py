@@ -1,15 +1,15 @@
 """The run folder: all that a model needs, in one place that can be moved and copied. No TensorFlow.
 
-    config.json        what was asked for
-    source.model       SentencePiece vocabulary of the source side
-    target.model       SentencePiece vocabulary of the target side
-    train.npz          token ids of the training pairs
-    validation.tsv     held-out pairs to watch the training by
-    test.tsv           held-out pairs for the final measure
-    manifest.json      how it came to be: counts, hashes, versions, hardware, command
-    checkpoints/       training states from which a stopped training goes on
-    metrics.jsonl      one JSON object for each report of the training
-    model.weights.h5   the weights to translate with
+config.json        what was asked for
+source.model       SentencePiece vocabulary of the source side
+target.model       SentencePiece vocabulary of the target side
+train.npz          token ids of the training pairs
+validation.tsv     held-out pairs to watch the training by
+test.tsv           held-out pairs for the final measure
+manifest.json      how it came to be: counts, hashes, versions, hardware, command
+checkpoints/       training states from which a stopped training goes on
+metrics.jsonl      one JSON object for each report of the training
+model.weights.h5   the weights to translate with
 """
 
 import contextlib

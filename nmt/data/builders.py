@@ -20,7 +20,7 @@ _FEATURES = tfds.features.Translation(languages=("en", "zh"))
 
 
 class TatoebaEnZh(tfds.core.GeneratorBasedBuilder):
-    """56,578 short English-Chinese pairs of the Tatoeba collection, as the package `hsg` has them."""
+    """56,578 short pairs of the Tatoeba collection, as the package `hsg` carries them."""
 
     VERSION = tfds.core.Version("1.0.0")
     RELEASE_NOTES = {"1.0.0": "hsg 1.0.0; test 1,000 and validation 500 pairs, none shared."}
@@ -81,9 +81,7 @@ class HskEnZh(tfds.core.GeneratorBasedBuilder):
 
 
 def _generators(splits):
-    return {
-        name: _examples(getattr(splits, name)) for name in ("train", "validation", "test")
-    }
+    return {name: _examples(getattr(splits, name)) for name in ("train", "validation", "test")}
 
 
 def _examples(pairs):

@@ -2,8 +2,10 @@
 
 import contextlib
 import gzip
+import io
+import itertools
 import logging
-import sys
+import zlib
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +32,7 @@ class Corpus(NamedTuple):
 
 def check_corpus(name: str) -> None:
     """Raise ConfigError if `name` cannot be a corpus; reads nothing and imports nothing heavy."""
-    if name in PACKAGED or name.startswith("tfds:") and len(name) > len("tfds:"):
+    if name in PACKAGED or (name.startswith("tfds:") and len(name) > len("tfds:")):
         return
     if not Path(name).is_file():
         raise ConfigError(
@@ -65,7 +67,7 @@ def load_corpus(config: DataConfig, data_dir: str | None = None) -> Corpus:
     dropped = sum((part.dropped for part in cleaned), Counter())
     splits = Splits(*(part.pairs for part in cleaned))
     if not splits.validation or not splits.test:
-        splits = split_pairs(sum(splits, []), VALIDATION_SHARE, TEST_SHARE)
+        splits = split_pairs(_together(splits), VALIDATION_SHARE, TEST_SHARE)
     if not all(splits):
         raise ConfigError(
             f"{config.corpus}: too little to train on: {len(splits.train)} training, "
@@ -100,10 +102,10 @@ def read_lines(path: str | Path) -> list[str]:
       ConfigError: missing, not UTF-8 (file and line are named), or a damaged archive.
     """
     try:
-        opened = gzip.open(path) if str(path).endswith(".gz") else open(path, "rb")
-        with opened as file:
-            data = file.read()
-    except (OSError, EOFError) as error:
+        data = Path(path).read_bytes()
+        if str(path).endswith(".gz"):
+            data = gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as error:
         raise ConfigError(f"{path}: cannot read: {error}") from None
     lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     if not lines[-1]:
@@ -139,10 +141,14 @@ def read_tsv(path: str | Path) -> list[SentencePair]:
 
 def _orient(splits, target_language):
     """Swap the two sides if the text says that they are the wrong way round."""
-    if not is_swapped(sum(splits, []), target_language):
+    if not is_swapped(_together(splits), target_language):
         return splits
     log.warning("the two languages stand the other way round in this corpus: swapping them")
     return Splits(*([SentencePair(pair.target, pair.source) for pair in part] for part in splits))
+
+
+def _together(splits):
+    return list(itertools.chain.from_iterable(splits))
 
 
 def _from_tfds(config, data_dir):
@@ -154,12 +160,6 @@ def _from_tfds(config, data_dir):
 
     name = PACKAGED.get(config.corpus) or config.corpus.removeprefix("tfds:")
     tfds.disable_progress_bar()
-    # TFDS prints what it does; standard output is for results.
-    with contextlib.redirect_stdout(sys.stderr):
-        return _read_tfds(tfds, name, config, data_dir)
-
-
-def _read_tfds(tfds, name, config, data_dir):
     builder = _attempt(lambda: _builder(tfds, name, data_dir), name)
     keys = (config.source_language, config.target_language)
     if not set(keys) <= set(builder.info.features or ()):
@@ -167,12 +167,16 @@ def _read_tfds(tfds, name, config, data_dir):
             f"TFDS set {name} must have the text features {keys[0]!r} and {keys[1]!r}; it has "
             f"{', '.join(builder.info.features or ()) or 'none'}"
         )
-    no_cloud = tfds.download.DownloadConfig(try_download_gcs=False)
-    _attempt(lambda: builder.download_and_prepare(download_config=no_cloud), name)
+    if not builder.is_prepared():
+        log.info("building the TFDS set %s in %s, once", name, builder.data_dir)
+        no_cloud = tfds.download.DownloadConfig(try_download_gcs=False)
+        # TFDS prints what it does to standard output, which is for results.
+        with contextlib.redirect_stdout(io.StringIO()):
+            _attempt(lambda: builder.download_and_prepare(download_config=no_cloud), name)
     parts = {split: _read_split(tfds, builder, split, keys) for split in builder.info.splits}
     if set(parts) >= {"train", "validation", "test"}:
         return Splits(parts["train"], parts["validation"], parts["test"])
-    return Splits(sum(parts.values(), []), [], [])
+    return Splits(_together(parts.values()), [], [])
 
 
 def _builder(tfds, name, data_dir):
@@ -196,7 +200,7 @@ def _attempt(action: Callable, name):
         return action()
     except ConfigError:
         raise
-    except Exception as error:  # noqa: BLE001 - TFDS raises whatever its sources raise
+    except Exception as error:  # TFDS raises whatever its sources raise
         first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ConfigError(
             f"TFDS could not prepare {name}: {first_line}. If a host is unreachable, put the "

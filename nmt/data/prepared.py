@@ -60,20 +60,24 @@ def prepare(run: RunFolder, config: Config, record: dict, data_dir: str | None =
     corpus = load_corpus(config.data, data_dir)
     splits, dropped = corpus
     source_tokenizer = train_tokenizer(
-        [pair.source for pair in splits.train], config.model.source_vocab_size,
+        [pair.source for pair in splits.train],
+        config.model.source_vocab_size,
         spaced=not config.data.source_language.startswith("zh"),
-    )  # fmt: skip
+    )
     target_tokenizer = train_tokenizer(
-        [pair.target for pair in splits.train], config.model.target_vocab_size,
+        [pair.target for pair in splits.train],
+        config.model.target_vocab_size,
         spaced=not config.data.target_language.startswith("zh"),
-    )  # fmt: skip
+    )
     for side, tokenizer in (("source", source_tokenizer), ("target", target_tokenizer)):
         asked = getattr(config.model, f"{side}_vocab_size")
         if tokenizer.vocab_size < asked:
             log.warning(
                 "the training text supports %s %s subwords, not %s: that is the vocabulary size",
-                f"{tokenizer.vocab_size:,}", side, f"{asked:,}",
-            )  # fmt: skip
+                f"{tokenizer.vocab_size:,}",
+                side,
+                f"{asked:,}",
+            )
 
     train, too_long = _encode_pairs(
         splits.train, source_tokenizer, target_tokenizer, config.data.max_tokens
@@ -129,9 +133,11 @@ def prepare(run: RunFolder, config: Config, record: dict, data_dir: str | None =
     write_text(run.manifest_file, json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
     log.info(
         "prepared %s training, %s validation and %s test pairs; %s",
-        f"{len(train.source.lengths):,}", f"{len(splits.validation):,}", f"{len(splits.test):,}",
+        f"{len(train.source.lengths):,}",
+        f"{len(splits.validation):,}",
+        f"{len(splits.test):,}",
         format_dropped(dropped),
-    )  # fmt: skip
+    )
     return dropped
 
 

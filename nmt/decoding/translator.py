@@ -1,8 +1,8 @@
 """Text in; text, score and attention out."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import overload
 
 import numpy as np
 import tensorflow as tf
@@ -10,6 +10,7 @@ import tensorflow as tf
 from nmt.config import ConfigError
 from nmt.data.batches import pad
 from nmt.decoding.search import Hypotheses, greedy
+from nmt.decoding.translation import Attention, Translation
 from nmt.model.transformer import Transformer, build_transformer
 from nmt.run_folder import RunFolder
 from nmt.text.normalize import clean
@@ -22,30 +23,12 @@ MAX_SOURCE_TOKENS = 1024
 EXTRA_TARGET_TOKENS = 50
 
 
-class Attention(NamedTuple):
-    """The weights of every layer L and head H for one sentence, float32; each row sums to 1."""
-
-    encoder: np.ndarray  # (L, H, S, S): source token → source token
-    decoder: np.ndarray  # (L, H, T, T): target position → target positions so far
-    cross: np.ndarray  # (L, H, T, S): target token → source token
-
-
-class Translation(NamedTuple):
-    """A translated sentence. Row t of the attention belongs to the prediction of token t."""
-
-    source: str  # as it was given
-    text: str
-    source_tokens: list[str]  # subwords, EOS included; empty for an empty source
-    target_tokens: list[str]  # subwords, EOS included unless truncated
-    score: float  # log-probability of the target tokens, nats
-    truncated: bool  # stopped by the length limit, not by EOS
-    attention: Attention | None  # None unless asked for
-
-
 class Translator:
     """A trained model with its two tokenizers."""
 
-    def __init__(self, model: Transformer, source_tokenizer: Tokenizer, target_tokenizer: Tokenizer):
+    def __init__(
+        self, model: Transformer, source_tokenizer: Tokenizer, target_tokenizer: Tokenizer
+    ):
         self.model = model
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer
@@ -55,16 +38,26 @@ class Translator:
         )
         self._attend = tf.function(self._all_attention, input_signature=[ids, ids])
 
+    @overload
+    def translate(
+        self, texts: str, attention: bool = False, batch_tokens: int = 2048
+    ) -> Translation: ...
+
+    @overload
+    def translate(
+        self, texts: list[str], attention: bool = False, batch_tokens: int = 2048
+    ) -> list[Translation]: ...
+
     def translate(
         self,
-        texts: str | Sequence[str],
+        texts: str | list[str],
         attention: bool = False,
         batch_tokens: int = 2048,
     ) -> Translation | list[Translation]:
         """Translate one text, or several at once.
 
         Args:
-          texts: a sentence, or a sequence of sentences. One without text gives one without text.
+          texts: a sentence, or a list of sentences. One without text gives one without text.
           attention: whether to return the attention weights of every layer and head.
           batch_tokens: most padded source positions that are decoded together.
 
@@ -158,7 +151,7 @@ def load_translator(path: str | Path) -> Translator:
     model = build_transformer(run.model_config())
     try:
         model.load_weights(run.weights_file)
-    except Exception as error:  # noqa: BLE001 - h5py and Keras raise many kinds
+    except Exception as error:  # h5py and Keras raise many kinds
         first_line = str(error).strip().splitlines()[0]
         raise ConfigError(f"{run.weights_file}: cannot load the weights: {first_line}") from error
     return Translator(model, source_tokenizer, target_tokenizer)

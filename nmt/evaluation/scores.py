@@ -47,11 +47,17 @@ def corpus_scores(
     bleu = sacrebleu.BLEU(tokenize=tokenizer)
     chrf = sacrebleu.CHRF()
     scores = [
-        Score("BLEU", _percent(bleu.corpus_score(hypotheses, references).score),
-              str(bleu.get_signature())),
-        Score("chrF", _percent(chrf.corpus_score(hypotheses, references).score),
-              str(chrf.get_signature())),
-    ]  # fmt: skip
+        Score(
+            "BLEU",
+            _percent(bleu.corpus_score(hypotheses, references).score),
+            str(bleu.get_signature()),
+        ),
+        Score(
+            "chrF",
+            _percent(chrf.corpus_score(hypotheses, references).score),
+            str(chrf.get_signature()),
+        ),
+    ]
     return [*scores, _nltk_bleu(hypotheses, references, bleu)]
 
 
@@ -72,13 +78,18 @@ def _nltk_bleu(hypotheses, references, bleu):
         for alternatives in zip(*references, strict=True)
     ]
     # NLTK warns, and divides by zero, where an n-gram order has no hit at all: BLEU is 0 there.
-    hit = any(_shares_ngram(hypothesis, alternatives, 4)
-              for hypothesis, alternatives in zip(tokens, by_sentence, strict=True))  # fmt: skip
+    hit = any(
+        _shares_ngram(hypothesis, alternatives, 4)
+        for hypothesis, alternatives in zip(tokens, by_sentence, strict=True)
+    )
     value = corpus_bleu(by_sentence, tokens) if hit else 0.0
     import nltk
 
-    return Score("NLTK BLEU", _percent(100 * value), f"tok:{bleu.get_signature().info['tok']}|"
-                 f"smooth:none|version:{nltk.__version__}")  # fmt: skip
+    return Score(
+        "NLTK BLEU",
+        _percent(100 * value),
+        f"tok:{bleu.get_signature().info['tok']}|smooth:none|version:{nltk.__version__}",
+    )
 
 
 def _shares_ngram(tokens, alternatives, order):

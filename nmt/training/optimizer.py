@@ -8,11 +8,11 @@ import tensorflow as tf
 class FusedAdam(keras.optimizers.Adam):
     """Keras' Adam whose update is one pass over the memory instead of a dozen.
 
-    Same mathematics, same variables, so checkpoints are interchangeable with `keras.optimizers.Adam`.
+    Same mathematics and same variables, so a checkpoint of one is a checkpoint of the other.
     """
 
     def update_step(self, gradient, variable, learning_rate):
-        """Update one variable in place."""
+        """Update `variable` in place. Source: Kingma and Ba 2015, end of section 2."""
         index = self._get_variable_index(variable)
         step = tf.cast(self.iterations + 1, tf.float32)
         tf.raw_ops.ResourceApplyAdam(

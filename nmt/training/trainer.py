@@ -219,7 +219,9 @@ class Meter:
 
     def __init__(self, minutes_before: float):
         self._started = time.perf_counter() - 60 * minutes_before
-        self._reset()
+        self._sums = TokenSums(0.0, 0.0, 0.0)
+        self._source_and_target = 0.0
+        self._since = time.perf_counter()
 
     def minutes(self) -> float:
         """Return the minutes spent training, all starts together."""
@@ -246,13 +248,10 @@ class Meter:
             tokens_per_second=self._source_and_target / seconds,
             done=done,
         )
-        self._reset()
-        return report
-
-    def _reset(self):
         self._sums = TokenSums(0.0, 0.0, 0.0)
         self._source_and_target = 0.0
         self._since = time.perf_counter()
+        return report
 
 
 class Metrics:

@@ -58,8 +58,10 @@ def _warn(missing, font):
         log.warning(
             "no glyph for %s of the characters to be drawn (%s) in %s; they will be empty boxes. "
             "Install noto-cjk-sans-otc or pass a font file that has them",
-            len(missing), shown, where,
-        )  # fmt: skip
+            len(missing),
+            shown,
+            where,
+        )
 
 
 def _candidates():
@@ -80,11 +82,17 @@ def _packaged_font():
         return None
     for file in files:
         if file.suffix in (".ttc", ".otc", ".otf") and Path(file.locate()).is_file():
-            return str(file.locate())
+            path = str(file.locate())
+            faces = range(FT2Font(path).num_faces)
+            # One file, a face for each region: "直" and "骨" look different in Japan, the first.
+            simplified = [
+                i for i in faces if FT2Font(path, face_index=i).family_name == "Noto Sans CJK SC"
+            ]
+            return font_manager.FontPath(path, *simplified[:1] or [0])
     return None
 
 
 @functools.cache
 def _coverage(path):
-    """Return the code points that a font file has glyphs for."""
-    return frozenset(FT2Font(path).get_charmap())
+    """Return the code points that a font file (or FontPath, with a face) has glyphs for."""
+    return frozenset(FT2Font(path, face_index=getattr(path, "face_index", 0)).get_charmap())

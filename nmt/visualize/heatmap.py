@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from nmt.config import ConfigError
-from nmt.decoding.translator import Translation
+from nmt.decoding.translation import Translation
 from nmt.run_folder import replacing
 from nmt.visualize.fonts import font_for
 

@@ -1,0 +1,771 @@
+"""Training: schedule, loss, optimizer, checkpoints and the loop; and that it does learn."""
+
+import contextlib
+import dataclasses
+import json
+import logging
+import shutil
+import time
+
+import h5py
+import keras
+import numpy as np
+import pytest
+import reference
+import tensorflow as tf
+
+from nmt.config import Config, ConfigError, DataConfig, ModelConfig, TrainingConfig, to_json
+from nmt.data.batches import batches_from, make_batch, pad, plan_epoch
+from nmt.data.prepared import Encoded, Prepared, load_train, prepare
+from nmt.decoding.translator import Translator
+from nmt.model.transformer import build_transformer
+from nmt.run_folder import RunFolder, write_text
+from nmt.text.tokenizer import BOS, EOS, PAD
+from nmt.training import trainer
+from nmt.training.checkpoints import Checkpoints
+from nmt.training.losses import smoothed_cross_entropy, token_sums
+from nmt.training.optimizer import FusedAdam
+from nmt.training.schedule import WarmupSchedule, learning_rate
+from nmt.training.trainer import (
+    Meter,
+    TrainingError,
+    make_train_step,
+    move_averages,
+    train,
+    validate,
+)
+
+SMALL = ModelConfig(
+    num_layers=1,
+    d_model=16,
+    num_heads=2,
+    dff=32,
+    dropout_rate=0.1,
+    source_vocab_size=20,
+    target_vocab_size=20,
+)
+
+# The weights are saved after every step.
+EVERY_STEP = 1e-9
+
+
+def prepared_run(path, pairs_file, *, model=SMALL, **training):
+    """Prepare a run folder of the tiny corpus: 18 pairs, about 5 batches an epoch."""
+    model = dataclasses.replace(model, source_vocab_size=500, target_vocab_size=500)
+    settings = {"batch_tokens": 128, "warmup_steps": 10, "peak_learning_rate": 1e-3, **training}
+    config = Config(DataConfig(corpus=str(pairs_file)), model, TrainingConfig(**settings))
+    run = RunFolder(path)
+    prepare(run, config, record={})
+    return run
+
+
+def change(run, section, **settings):
+    """Change a section of the configuration of a run that is already prepared."""
+    config = run.config()
+    changed = dataclasses.replace(getattr(config, section), **settings)
+    write_text(run.config_file, to_json(dataclasses.replace(config, **{section: changed})))
+
+
+def train_quietly(run, **limits):
+    """Train as in a process of its own: nothing is left over from an earlier training."""
+    keras.utils.set_random_seed(999)
+    change(run, "training", **limits)
+    reports = []
+    validation = train(run, reports.append)
+    return reports, validation
+
+
+def weights_on_disk(run):
+    """Return the arrays of model.weights.h5 by their paths."""
+    arrays = {}
+    with h5py.File(run.weights_file) as file:
+        file.visititems(
+            lambda name, item: arrays.update({name: item[()]}) if hasattr(item, "shape") else None
+        )
+    return arrays
+
+
+def metrics_of(run):
+    return [json.loads(line) for line in run.metrics_file.read_text("utf-8").splitlines()]
+
+
+def optimizer_for(model, rate=1e-3):
+    optimizer = FusedAdam(rate, beta_1=0.9, beta_2=0.98, epsilon=1e-9)
+    optimizer.build(model.trainable_variables)
+    return optimizer
+
+
+def random_batch(lengths, seed=0):
+    """Return a batch of sentence pairs with (source, target) tokens, EOS included."""
+    random = np.random.default_rng(seed)
+    sentences = [
+        [np.append(random.integers(4, 20, length - 1), EOS).astype(np.int32) for length in pair]
+        for pair in lengths
+    ]
+    return make_batch(*map(list, zip(*sentences, strict=True)))
+
+
+# Learning rate -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (0, 0),
+        (1, 1.746928107e-07),
+        (2, 3.493856215e-07),
+        (4000, 6.98771243e-04),
+        (4001, 6.986839129e-04),
+        (8000, 4.941058844e-04),
+        (100_000, 1.397542486e-04),
+    ],
+)
+@pytest.mark.parametrize(
+    "as_type", [int, float, np.int64, lambda step: tf.constant(step, tf.int64)]
+)
+def test_learning_rate_of_every_number_type(step, expected, as_type):
+    rate = learning_rate(as_type(step), 512, 4000)
+    assert rate.dtype == tf.float32
+    np.testing.assert_allclose(rate, expected, rtol=1e-6)
+    np.testing.assert_allclose(rate, reference.learning_rate(step, 512, 4000), rtol=1e-6)
+
+
+def test_learning_rate_peaks_at_the_end_of_the_warm_up():
+    np.testing.assert_allclose(learning_rate(4000, 128, 4000), 1.397542486e-03, rtol=1e-6)
+    rates = [float(learning_rate(step, 64, 20)) for step in range(1, 60)]
+    assert int(np.argmax(rates)) + 1 == 20
+    np.testing.assert_allclose(rates[:20], np.arange(1, 21) * rates[19] / 20, rtol=1e-5)
+
+
+def test_peak_replaces_the_height_and_keeps_the_shape():
+    for step in (1, 7, 50, 51, 333):
+        np.testing.assert_allclose(
+            learning_rate(step, 512, 50, peak=3.0),
+            3.0 * learning_rate(step, 512, 50) / learning_rate(50, 512, 50),
+            rtol=1e-6,
+        )
+    np.testing.assert_allclose(learning_rate(50, 512, 50, peak=3.0), 3.0)
+    # An integer from a configuration file must not bring integer arithmetic.
+    np.testing.assert_allclose(learning_rate(25, 512, 50, peak=1), 0.5)
+
+
+def test_schedule_gives_the_first_update_the_rate_of_step_1():
+    schedule = WarmupSchedule(512, 4000)
+    for updates in (0, 1, 3999, 99_999):
+        expected = learning_rate(updates + 1, 512, 4000)
+        np.testing.assert_allclose(schedule(tf.constant(updates, tf.int64)), expected, rtol=1e-6)
+    optimizer = keras.optimizers.SGD(schedule)
+    variable = keras.Variable([1.0])
+    optimizer.apply([tf.constant([1.0])], [variable])
+    np.testing.assert_allclose(1 - variable.numpy(), 1.746928107e-07, atol=6e-8)
+
+
+def test_schedule_survives_the_round_trip():
+    schedule = WarmupSchedule(128, 500, 2e-3)
+    again = keras.optimizers.schedules.deserialize(keras.optimizers.schedules.serialize(schedule))
+    np.testing.assert_allclose(again(30), schedule(30))
+    optimizer = FusedAdam.from_config(FusedAdam(schedule, beta_2=0.98).get_config())
+    assert optimizer.beta_2 == 0.98
+
+
+# Loss --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+def test_loss_matches_the_reference(smoothing):
+    random = np.random.default_rng(0)
+    logits = (3 * random.normal(size=(9, 7))).astype(np.float32)
+    labels = np.array([1, 2, 3, 4, 5, 6, 1, PAD, PAD], np.int32)
+    expected, tokens = reference.smoothed_cross_entropy(logits, labels, smoothing, PAD)
+    sums = token_sums(tf.constant(logits), labels, smoothing)
+    np.testing.assert_allclose(sums.loss, expected, rtol=1e-5)
+    assert float(sums.tokens) == tokens == 7
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_gradient_matches_numeric_differences_of_the_reference(smoothing):
+    random = np.random.default_rng(0)
+    logits = random.normal(size=(3, 5)).astype(np.float32)
+    labels = np.array([2, 4, 1], np.int32)
+    upstream = np.array([1.0, -2.0, 0.5])
+    variable = tf.Variable(logits)
+    with tf.GradientTape() as tape:
+        losses = smoothed_cross_entropy(variable, labels, smoothing)
+        total = tf.reduce_sum(losses * upstream.astype(np.float32))
+    gradient = tape.gradient(total, variable).numpy()
+    for row, column in np.ndindex(3, 5):
+        ends = []
+        for delta in (1e-4, -1e-4):
+            moved = logits[row : row + 1].astype(np.float64)
+            moved[0, column] += delta
+            ends.append(
+                reference.smoothed_cross_entropy(moved, labels[row : row + 1], smoothing, PAD)[0]
+            )
+        expected = upstream[row] * (ends[0] - ends[1]) / 2e-4
+        np.testing.assert_allclose(gradient[row, column], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("vocab_size", "least"), [(5, 0.389673), (8000, 1.223650)])
+def test_perfect_prediction_costs_the_entropy_of_the_smoothed_target(vocab_size, least):
+    target = np.full(vocab_size, 0.1 / vocab_size)
+    target[2] += 0.9
+    if vocab_size == 5:
+        np.testing.assert_allclose(target, [0.02, 0.02, 0.92, 0.02, 0.02])
+    logits = tf.constant(np.log(target)[None], tf.float32)
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        loss = smoothed_cross_entropy(logits, np.array([2], np.int32), 0.1)
+    np.testing.assert_allclose(loss, [least], atol=2e-6)
+    np.testing.assert_allclose(tape.gradient(loss, logits), 0, atol=1e-6)
+
+
+def test_untrained_prediction_costs_the_logarithm_of_the_vocabulary():
+    loss = smoothed_cross_entropy(tf.zeros([1, 8000]), np.array([7], np.int32), 0.1)
+    np.testing.assert_allclose(loss, [8.987197], atol=1e-5)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize(
+    ("row", "label"),
+    [
+        ([-1e9, 0.0, -1e9, -1e9], 1),
+        ([-1e9, 0.0, -1e9, -1e9], 2),
+        ([1e9, -1e9, 0.0, 5.0], 0),
+        ([1e9, -1e9, 0.0, 5.0], 1),
+        ([-1e9, -1e9, -1e9, -1e9], 3),
+        ([0.0, 0.0, 0.0, 200.0], 1),
+    ],
+)
+def test_extreme_logits(row, label, smoothing):
+    logits = tf.constant([row], tf.float32)
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        loss = smoothed_cross_entropy(logits, np.array([label], np.int32), smoothing)
+    expected, _ = reference.smoothed_cross_entropy([row], [label], smoothing, pad_id=-1)
+    np.testing.assert_allclose(loss, [expected], rtol=1e-5, atol=1e-5)
+    wanted = np.full(4, smoothing / 4)
+    wanted[label] += 1 - smoothing
+    np.testing.assert_allclose(
+        tape.gradient(loss, logits)[0], reference.softmax(row) - wanted, atol=1e-6
+    )
+
+
+def test_smoothing_nothing_costs_nothing_when_certain():
+    loss = smoothed_cross_entropy(tf.constant([[0.0, 99.0, 0.0]]), np.array([1], np.int32))
+    np.testing.assert_allclose(loss, [0], atol=1e-6)
+
+
+def test_padding_costs_nothing_whatever_is_predicted_there():
+    labels = np.array([[3, PAD], [PAD, PAD]], np.int32)
+    logits = np.zeros((2, 2, 5), np.float32)
+    logits[0, 1], logits[1] = np.nan, np.inf
+    sums = token_sums(tf.constant(logits), labels)
+    np.testing.assert_allclose(sums.loss, np.log(5), rtol=1e-6)
+    assert (float(sums.tokens), float(sums.correct)) == (1, 1)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_batch_of_padding_alone_costs_nothing(smoothing):
+    logits = tf.Variable(tf.random.normal([2, 3, 5], seed=1))
+    with tf.GradientTape() as tape:
+        sums = token_sums(logits, np.full((2, 3), PAD, np.int32), smoothing)
+    assert [float(value) for value in sums] == [0.0, 0.0, 0.0]
+    np.testing.assert_array_equal(tape.gradient(sums.loss, logits), 0)
+
+
+def test_hits_are_counted_over_real_tokens():
+    logits = tf.constant([[[0, 9, 0, 0], [0, 0, 9, 0], [9, 0, 0, 0]]], tf.float32)
+    sums = token_sums(logits, np.array([[1, 3, PAD]], np.int32))
+    assert (float(sums.correct), float(sums.tokens)) == (1, 2)
+
+
+@pytest.mark.parametrize("length", [4, 40])
+def test_mean_loss_does_not_depend_on_padding(length):
+    """Each real token is predicted with probability 0.7: ln 0.7, however long the batch is."""
+    labels = np.zeros((1, length), np.int32)
+    labels[0, :2] = 1, 2
+    logits = np.log(np.full((1, length, 4), 0.1, np.float32))
+    for position, label in enumerate(labels[0]):
+        logits[0, position, label] = np.log(0.7)
+    sums = token_sums(tf.constant(logits), labels)
+    np.testing.assert_allclose(sums.loss / sums.tokens, 0.356675, atol=1e-6)
+    # The same tokens in two batches of different padding.
+    halves = [token_sums(tf.constant(logits[:, i : i + n]), labels[:, i : i + n])
+              for i, n in ((0, 1), (1, length - 1))]  # fmt: skip
+    loss, tokens = (
+        sum(float(getattr(half, name)) for half in halves) for name in ("loss", "tokens")
+    )
+    np.testing.assert_allclose(loss / tokens, 0.356675, atol=1e-6)
+
+
+# Batches, optimizer and the step -----------------------------------------------------------------
+
+
+def test_decoder_reads_one_token_behind_what_it_predicts():
+    batch = make_batch([np.array([7, EOS])] * 2, [np.array([5, 6, EOS]), np.array([EOS])])
+    assert batch.target_in_ids.tolist() == [[BOS, 5, 6], [BOS, EOS, PAD]]
+    assert batch.target_out_ids.tolist() == [[5, 6, EOS], [EOS, PAD, PAD]]
+    # EOS must be learned, so it carries loss; PAD carries none.
+    sums = token_sums(tf.zeros([2, 3, 9]), batch.target_out_ids)
+    assert float(sums.tokens) == 4
+
+
+def test_fused_adam_equals_the_adam_of_keras():
+    random = np.random.default_rng(0)
+    settings = {"beta_1": 0.9, "beta_2": 0.98, "epsilon": 1e-9}
+    schedule = WarmupSchedule(16, 3, 0.05)
+    start = [random.normal(size=shape) for shape in ((3, 4), (4,))]
+    sides = []
+    for optimizer in (FusedAdam(schedule, **settings), keras.optimizers.Adam(schedule, **settings)):
+        variables = [keras.Variable(values, dtype="float32") for values in start]
+        optimizer.build(variables)
+        sides.append((optimizer, variables))
+    for step in range(5):
+        gradients = [random.normal(size=values.shape) * 10.0 ** (step - 2) for values in start]
+        for optimizer, variables in sides:
+            optimizer.apply([tf.constant(g, tf.float32) for g in gradients], variables)
+        for ours, theirs in zip(sides[0][1], sides[1][1], strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-6)
+    assert int(sides[0][0].iterations) == 5
+    assert not np.allclose(sides[0][1][0], start[0], atol=0.05)
+    # The same state too, so that one can go on from the other's checkpoint.
+    states = [optimizer.variables for optimizer, _ in sides]
+    for ours, theirs in zip(*states, strict=True):
+        assert ours.path.split("/")[1:] == theirs.path.split("/")[1:]
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+def test_average_by_hand():
+    weight, average = tf.Variable([1.0, 3.0]), tf.Variable([0.0, 0.0])
+    optimizer = FusedAdam(1e-3)
+    optimizer.build([weight])
+    optimizer.iterations.assign(1)
+    # At step 1 the decay is 2/11 yet.
+    move_averages([average], [weight], optimizer, 0.9)
+    np.testing.assert_allclose(average, [9 / 11, 27 / 11], rtol=1e-6)
+    optimizer.iterations.assign(10_000)
+    average.assign([0.0, 0.0])
+    move_averages([average], [weight], optimizer, 0.9)
+    np.testing.assert_allclose(average, [0.1, 0.3], rtol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def stepping():
+    """A model without dropout and its training step, whose learning rate is 0."""
+    model = build_transformer(dataclasses.replace(SMALL, dropout_rate=0.0), seed=1)
+    config = TrainingConfig(label_smoothing=0.1)
+    return model, make_train_step(model, optimizer_for(model, rate=0.0), model, config)
+
+
+def test_step_computes_loss_and_gradient_of_the_mean_token(stepping):
+    model, step = stepping
+    batch = random_batch([(5, 3), (2, 6), (4, 4)])
+    sums, norm = step(*batch)
+    with tf.GradientTape() as tape:
+        logits = model(batch[:2])
+        expected = token_sums(logits, batch.target_out_ids, 0.1)
+        mean = expected.loss / 13
+    gradients = tape.gradient(mean, model.trainable_variables)
+    expected_norm = tf.linalg.global_norm([tf.convert_to_tensor(g) for g in gradients])
+    assert float(sums.tokens) == 13
+    np.testing.assert_allclose(sums.loss, expected.loss, rtol=1e-5)
+    np.testing.assert_allclose(norm, expected_norm, rtol=1e-4)
+    per_token, _ = reference.smoothed_cross_entropy(
+        logits.numpy().reshape(-1, 20), batch.target_out_ids.ravel(), 0.1, PAD
+    )
+    np.testing.assert_allclose(sums.loss, per_token, rtol=1e-5)
+
+
+def test_step_does_not_depend_on_padding(stepping):
+    _, step = stepping
+    batch = random_batch([(5, 3), (2, 6), (4, 4)])
+    padded = [np.pad(ids, [(0, 0), (0, 5)], constant_values=PAD) for ids in batch]
+    sums, norm = step(*batch)
+    padded_sums, padded_norm = step(*padded)
+    np.testing.assert_allclose(padded_sums, sums, rtol=1e-5)
+    np.testing.assert_allclose(padded_norm, norm, rtol=1e-4)
+
+
+def test_step_is_traced_once_for_all_shapes(stepping):
+    _, step = stepping
+    for lengths in ([(5, 3)], [(2, 6), (4, 4)], [(9, 1), (1, 9), (3, 3)]):
+        step(*random_batch(lengths))
+    assert step.experimental_get_tracing_count() == 1
+
+
+def test_step_trains_with_dropout():
+    """At learning rate 0 the same batch costs something else each time."""
+    model = build_transformer(dataclasses.replace(SMALL, dropout_rate=0.5), seed=1)
+    step = make_train_step(model, optimizer_for(model, rate=0.0), model, TrainingConfig())
+    batch = random_batch([(5, 3), (2, 6), (4, 4)])
+    first, again = (float(step(*batch)[0].loss) for _ in range(2))
+    assert abs(first - again) > 1e-3
+
+
+def test_meter_divides_once():
+    """A long batch counts for more than a short one."""
+    meter = Meter(0.0)
+    for loss, correct, lengths in ((2.0, 1.0, [(3, 1)]), (30.0, 3.0, [(5, 3), (2, 6)])):
+        batch = random_batch(lengths)
+        tokens = float(np.count_nonzero(batch.target_out_ids))
+        meter.add(trainer.TokenSums(loss, correct, tokens), batch)
+    report = meter.report(40, 1.5, 1e-3, None)
+    assert report.loss == pytest.approx(32 / 10)
+    assert report.token_accuracy == pytest.approx(4 / 10)
+
+
+# Validation --------------------------------------------------------------------------------------
+
+
+def encoded(sentences):
+    """Return sentences without EOS as the data of one side."""
+    closed = [np.append(ids, EOS).astype(np.int32) for ids in sentences]
+    lengths = np.array([len(ids) for ids in closed], np.int32)
+    return Encoded(np.concatenate(closed), lengths)
+
+
+def test_validation_loss_does_not_depend_on_batch_size(monkeypatch):
+    random = np.random.default_rng(0)
+    sides = [
+        encoded([random.integers(4, 20, random.integers(1, 12)) for _ in range(20)])
+        for _ in range(2)
+    ]
+    data = Prepared(*sides)
+    model = build_transformer(SMALL, seed=1)
+    found = []
+    for batch_tokens in (1, 60, 100_000):
+        monkeypatch.setattr(
+            trainer,
+            "plan_epoch",
+            lambda pairs, seed, epoch, batch_tokens, size=batch_tokens: plan_epoch(
+                pairs, size, seed, epoch
+            ),
+        )
+        found.append(validate(model, data, step=7))
+    for validation in found:
+        assert validation.step == 7
+        assert validation.validation_loss == pytest.approx(found[0].validation_loss, abs=1e-5)
+        assert validation.validation_accuracy == pytest.approx(found[0].validation_accuracy)
+    # Without smoothing and dropout: the plain mean over all tokens.
+    loss = tokens = 0
+    for source, target in zip(data.source.split(), data.target.split(), strict=True):
+        batch = make_batch([source], [target])
+        pair_loss, pair_tokens = reference.smoothed_cross_entropy(
+            model(batch[:2])[0], batch.target_out_ids[0], 0.0, PAD
+        )
+        loss, tokens = loss + pair_loss, tokens + pair_tokens
+    assert found[0].validation_loss == pytest.approx(loss / tokens, abs=1e-5)
+
+
+def test_training_traces_the_model_once_for_validation(tmp_path, pairs_file, monkeypatch):
+    """Tracing takes seconds; TensorFlow also complains on the terminal about doing it often."""
+    run = prepared_run(tmp_path / "run", pairs_file)
+    calls = []
+    original = trainer.Transformer.call
+
+    def call(*arguments, **options):
+        calls.append(1)
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(trainer.Transformer, "call", call)
+    train_quietly(run, max_steps=4, checkpoint_minutes=EVERY_STEP)
+    assert sum("validation_loss" in line for line in metrics_of(run)) >= 4
+    assert len(calls) <= 2
+
+
+# When training goes wrong ------------------------------------------------------------------------
+
+
+def assert_all_finite(run):
+    """Every checkpoint and the weights must be of use to someone."""
+    checkpoints = sorted(run.checkpoints.glob("*.index"))
+    for index in checkpoints:
+        reader = tf.train.load_checkpoint(str(index).removesuffix(".index"))
+        for name in reader.get_variable_to_shape_map():
+            value = reader.get_tensor(name)
+            assert not isinstance(value, np.ndarray) or np.isfinite(value).all(), (index, name)
+    for name, value in weights_on_disk(run).items():
+        assert np.isfinite(value).all(), name
+    return [index.stem for index in checkpoints]
+
+
+@pytest.mark.parametrize("peak_learning_rate", [1e20, 3e38])
+def test_divergence_stops_training_and_keeps_the_good_checkpoint(
+    tmp_path, pairs_file, peak_learning_rate
+):
+    run = prepared_run(tmp_path / "run", pairs_file, warmup_steps=1)
+    train_quietly(run, max_steps=2)
+    good = weights_on_disk(run)
+    with pytest.raises(TrainingError, match=r"^step (3|4): .*learning rate \d\.\d+e\+\d+"):
+        train_quietly(
+            run,
+            max_steps=8,
+            peak_learning_rate=peak_learning_rate,
+            checkpoint_minutes=EVERY_STEP,
+            keep_checkpoints=1,
+        )
+    # What the broken update left behind must not take the place of what was good.
+    assert assert_all_finite(run) == ["step-2"]
+    for name, value in weights_on_disk(run).items():
+        np.testing.assert_array_equal(value, good[name])
+    for line in run.metrics_file.read_text("utf-8").splitlines():
+        assert "NaN" not in line, "not JSON"
+
+
+def test_divergence_in_the_last_step_is_noticed(tmp_path, pairs_file):
+    run = prepared_run(tmp_path / "run", pairs_file, warmup_steps=1, peak_learning_rate=3e38)
+    with pytest.raises(TrainingError, match=r"^step 1: .*learning rate 3e\+38"):
+        train_quietly(run, max_steps=1)
+    assert not run.weights_file.exists()
+
+
+def test_hundred_pairs_stay_finite(tmp_path, pairs_file):
+    """The shipped settings, at a small size, on hardly any data."""
+    rows = [line.split("\t") for line in pairs_file.read_text("utf-8").splitlines()]
+    hundred = tmp_path / "hundred.tsv"
+    hundred.write_text(
+        "".join(f"{a} {b}\t{c}{d}\n" for a, c in rows[:10] for b, d in rows[10:]), "utf-8"
+    )
+    run = prepared_run(
+        tmp_path / "run",
+        hundred,
+        model=dataclasses.replace(SMALL, norm="pre"),
+        batch_tokens=2048,
+        warmup_steps=500,
+        peak_learning_rate=2e-3,
+        precision="float32",
+    )
+    reports, validation = train_quietly(run, max_steps=60)
+    assert [report.step for report in reports] == [20, 40, 60]
+    losses = [report.loss for report in reports]
+    assert np.isfinite([*losses, validation.validation_loss]).all()
+    assert losses[-1] < losses[0]
+    assert_all_finite(run)
+
+
+# Checkpoints -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory, pairs_file):
+    """The same training twice: 12 steps at once, and 6 steps and 6 more."""
+    folder = tmp_path_factory.mktemp("resume")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer, "REPORT_STEPS", 1)
+        straight = prepared_run(folder / "straight", pairs_file, weight_average=0.9)
+        train_quietly(straight, max_steps=12)
+        parts = prepared_run(folder / "parts", pairs_file, weight_average=0.9)
+        train_quietly(parts, max_steps=6)
+        train_quietly(parts, max_steps=12)
+    return straight, parts
+
+
+@pytest.fixture
+def parts(interrupted, tmp_path):
+    """A copy of the run that has checkpoints at steps 6 and 12."""
+    shutil.copytree(interrupted[1].path, tmp_path / "parts")
+    return RunFolder(tmp_path / "parts")
+
+
+def assert_same_training(run, expected):
+    wanted = weights_on_disk(expected)
+    found = weights_on_disk(run)
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        np.testing.assert_allclose(found[name], value, atol=1e-6, err_msg=name)
+    lines, wanted_lines = (
+        [line for line in metrics_of(each) if "loss" in line] for each in (run, expected)
+    )
+    assert [line["step"] for line in lines] == list(range(1, 13))
+    for line, wanted_line in zip(lines, wanted_lines, strict=True):
+        for key in ("step", "epoch", "loss", "token_accuracy", "learning_rate"):
+            assert line[key] == pytest.approx(wanted_line[key], rel=1e-5), (line["step"], key)
+
+
+def test_resumed_training_equals_one_without_a_break(interrupted):
+    straight, parts = interrupted
+    assert_same_training(parts, straight)
+    schedule = WarmupSchedule(16, 10, 1e-3)
+    for line in metrics_of(parts):
+        if "loss" in line:
+            assert line["learning_rate"] == pytest.approx(float(schedule(line["step"] - 1)))
+    assert sum("validation_loss" in line for line in metrics_of(parts)) == 2
+
+
+def test_training_that_is_done_does_nothing_more(parts):
+    before = weights_on_disk(parts)
+    reports, validation = train_quietly(parts, max_steps=12)
+    assert reports == []
+    assert validation.step == 12
+    for name, value in weights_on_disk(parts).items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+def truncate(path, share):
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * share)])
+
+
+def test_resume_falls_back_to_the_checkpoint_before(interrupted, parts, monkeypatch, caplog):
+    monkeypatch.setattr(trainer, "REPORT_STEPS", 1)
+    truncate(next(parts.checkpoints.glob("step-12.data*")), 0.5)
+    with caplog.at_level(logging.INFO, logger="nmt"):
+        reports, _ = train_quietly(parts, max_steps=12)
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert any("step-12: cannot restore" in warning for warning in warnings)
+    assert "going on from step 6" in caplog.text
+    assert reports[0].step == 7
+    assert_same_training(parts, interrupted[0])
+
+
+def checkpoints_of(run, **changes):
+    """Return what restores the checkpoints of a run into a new model, and the model."""
+    model = build_transformer(dataclasses.replace(run.model_config(), **changes), seed=5)
+    averaged = build_transformer(model.config)
+    return Checkpoints(run.checkpoints, model, optimizer_for(model), averaged, keep=3), model
+
+
+@pytest.mark.parametrize(
+    "damage", ["empty data", "lost data", "lost index", "empty index", "litter", "nothing"]
+)
+def test_damaged_checkpoints(parts, damage, caplog):
+    data = next(parts.checkpoints.glob("step-12.data*"))
+    index = parts.checkpoints / "step-12.index"
+    if damage == "empty data":
+        truncate(data, 0)
+    elif damage == "lost data":
+        data.unlink()
+    elif damage == "lost index":
+        index.unlink()
+    elif damage == "empty index":
+        truncate(index, 0)
+    elif damage == "litter":
+        (parts.checkpoints / "step-18_temp").mkdir()
+        (parts.checkpoints / "step-18_temp" / "part-00000-of-00001.data").write_bytes(b"half")
+        (parts.checkpoints / "checkpoint.tmp1234").write_bytes(b"half")
+    checkpoints, _ = checkpoints_of(parts)
+    assert checkpoints.restore()
+    intact = damage in ("litter", "nothing")
+    assert checkpoints.step == (12 if intact else 6)
+    assert ("step-12: cannot restore" in caplog.text) == (not intact)
+
+
+def test_checkpoints_are_found_without_their_list(parts):
+    """TensorFlow's list of checkpoints is a file too; lost or garbled, the checkpoints are not."""
+    for content in (None, b"", b"garbled {{{"):
+        listing = parts.checkpoints / "checkpoint"
+        listing.unlink() if content is None else listing.write_bytes(content)
+        with contextlib.suppress(ConfigError):
+            checkpoints, _ = checkpoints_of(parts)
+            assert checkpoints.restore(), f"starts from step 0 silently: {content}"
+            assert checkpoints.step == 12
+
+
+def test_only_damaged_checkpoints_is_an_error(parts):
+    for data in parts.checkpoints.glob("*.data*"):
+        truncate(data, 0.5)
+    with pytest.raises(ConfigError, match=r"none of the 2 checkpoints can be restored"):
+        train_quietly(parts, max_steps=18)
+
+
+def test_no_checkpoint_is_a_start_from_zero(tmp_path):
+    model = build_transformer(SMALL, seed=1)
+    checkpoints = Checkpoints(tmp_path, model, optimizer_for(model), model, keep=2)
+    assert not checkpoints.restore()
+    assert (checkpoints.step, checkpoints.minutes) == (0, 0)
+
+
+def test_checkpoint_brings_everything_back(tmp_path):
+    """Weights, averages, both moments, step, minutes, and the state of dropout."""
+    model, averaged = (build_transformer(SMALL, seed=seed) for seed in (1, 2))
+    optimizer = optimizer_for(model)
+    model(random_batch([(3, 3)])[:2], training=True)
+    random = np.random.default_rng(0)
+    everything = [*model.variables, *averaged.trainable_variables, *optimizer.variables]
+    for variable in everything:
+        variable.assign(random.integers(1, 1000, variable.shape))
+    optimizer.iterations.assign(41)
+    expected = [variable.numpy() for variable in everything]
+    checkpoints = Checkpoints(tmp_path, model, optimizer, averaged, keep=2)
+    checkpoints.save(12.5)
+    for variable in everything:
+        variable.assign(tf.zeros(variable.shape))
+    assert checkpoints.step == 0
+    assert checkpoints.restore()
+    assert (checkpoints.step, checkpoints.minutes) == (41, 12.5)
+    for variable, value in zip(everything, expected, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value, err_msg=variable.path)
+    assert any("seed_generator" in variable.path for variable in model.variables)
+
+
+def test_as_many_checkpoints_are_kept_as_asked(tmp_path):
+    model = build_transformer(SMALL, seed=1)
+    optimizer = optimizer_for(model)
+    checkpoints = Checkpoints(tmp_path, model, optimizer, model, keep=2)
+    for step in (5, 10, 15):
+        optimizer.iterations.assign(step)
+        checkpoints.save(0.0)
+    assert sorted(path.name for path in tmp_path.glob("*.index")) == [
+        "step-10.index",
+        "step-15.index",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("saved", "now"),
+    [
+        ({}, {"d_model": 32}),
+        ({}, {"dff": 64}),
+        ({}, {"source_vocab_size": 21}),
+        ({}, {"num_layers": 2}),
+        ({"num_layers": 2}, {}),
+        ({}, {"norm": "pre"}),
+        ({"norm": "pre"}, {}),
+        ({}, {"tie_embeddings": False}),
+        ({"tie_embeddings": False}, {}),
+    ],
+    ids=str,
+)
+def test_checkpoint_of_another_architecture_is_refused(tmp_path, saved, now):
+    model = build_transformer(dataclasses.replace(SMALL, **saved), seed=1)
+    Checkpoints(tmp_path, model, optimizer_for(model), model, keep=2).save(1.0)
+    model = build_transformer(dataclasses.replace(SMALL, **now), seed=1)
+    checkpoints = Checkpoints(tmp_path, model, optimizer_for(model), model, keep=2)
+    with pytest.raises(ConfigError, match="checkpoints can be restored"):
+        checkpoints.restore()
+
+
+# Learning ----------------------------------------------------------------------------------------
+
+
+def test_learns_to_reverse_digits():
+    """A task that needs positions, attention in both stacks, the shift and EOS to be right."""
+    random = np.random.default_rng(0)
+    sequences = sorted({tuple(random.integers(4, 14, random.integers(3, 7))) for _ in range(4300)})
+    random.shuffle(sequences)
+    unseen, seen = sequences[:200], sequences[200:]
+    data = Prepared(encoded(seen), encoded([ids[::-1] for ids in seen]))
+
+    model = build_transformer(ModelConfig(1, 32, 4, 128, 0.0, 14, 14, norm="pre"), seed=1)
+    optimizer = optimizer_for(model, WarmupSchedule(32, 100, 5e-3))
+    step = make_train_step(model, optimizer, model, TrainingConfig(label_smoothing=0.1))
+    started = time.process_time()
+    for number, batch in enumerate(batches_from(data, batch_tokens=1024, seed=1, step=0), 1):
+        step(*batch)
+        if number == 800:
+            break
+    assert time.process_time() - started < 40
+
+    found = Translator(model, None, None).search(pad([np.append(ids, EOS) for ids in unseen]))
+    right = [
+        tuple(ids[:length]) == (*reversed(asked), EOS)
+        for ids, length, asked in zip(found.ids, found.lengths, unseen, strict=True)
+    ]
+    assert not {tuple(ids) for ids in unseen} & {tuple(ids) for ids in seen}
+    assert np.mean(right) >= 0.95
+
+
+def test_prepared_pairs_fill_several_batches(tmp_path, pairs_file):
+    """Else the tests of resuming would not see whether batches are repeated or left out."""
+    run = prepared_run(tmp_path / "run", pairs_file)
+    assert 4 <= len(plan_epoch(load_train(run), 128, seed=1, epoch=0)) <= 8
