@@ -302,8 +302,13 @@ def main():
     # Whatever the locale says: Chinese must come out, and come out right.
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    logging.basicConfig(format="nmt: %(message)s", stream=sys.stderr)
-    logging.getLogger("nmt").setLevel(logging.INFO)
+    log = logging.getLogger("nmt")
+    log.addHandler(handler := logging.StreamHandler(sys.stderr))
+    handler.setFormatter(logging.Formatter("nmt: %(message)s"))
+    log.setLevel(logging.INFO)
+    log.propagate = False  # the root logger's handlers are other libraries'
+    # What TFDS warns of on the way is no news to a user; its errors are exceptions.
+    logging.getLogger("absl").setLevel(logging.ERROR)
     try:
         app(prog_name="nmt")
     except ConfigError as error:
@@ -355,7 +360,7 @@ def _prepare(folder, config):
     from nmt.data.prepared import prepare as prepare_run
 
     if not Path(config.data.corpus).is_file():
-        _import_tensorflow()
+        _import_tensorflow_for_training(config)
     print(f"nmt: preparing {config.data.corpus} in {folder.path}", file=sys.stderr)
     prepare_run(folder, config, _record())
 
@@ -382,7 +387,7 @@ def _continue_with(folder, config):
 
 
 def _train(folder):
-    _import_tensorflow()
+    _import_tensorflow_for_training(folder.config())
     from nmt.progress import training_progress
     from nmt.training.trainer import TrainingError, train
 
@@ -393,6 +398,14 @@ def _train(folder):
         _fail(error, 1)
     except KeyboardInterrupt:
         _fail("stopped and saved; the same command goes on from here", 130)
+
+
+def _import_tensorflow_for_training(config):
+    _import_tensorflow()
+    from nmt.training.strategy import share_cores
+
+    # Before anything computes, the reading of TFDS included.
+    share_cores(config.training.batch_parts)
 
 
 def _import_tensorflow():

@@ -69,6 +69,7 @@ class TrainingConfig:
     """How a model is trained. Training ends at whichever limit is reached first."""
 
     batch_tokens: int = 4096  # padded source + target positions in a batch
+    batch_parts: int = 1  # pieces of a batch that are computed side by side, on a thread each
     warmup_steps: int = 4000  # steps over which the learning rate rises
     peak_learning_rate: float | None = None  # at warmup_steps; None: the paper's own scale
     label_smoothing: float = 0.1  # epsilon_ls, mass spread over the vocabulary, 0 <= e < 1
@@ -82,7 +83,7 @@ class TrainingConfig:
     seed: int = 1  # of weights, dropout and batch order
 
     def __post_init__(self):
-        for name in ("batch_tokens", "warmup_steps", "keep_checkpoints"):
+        for name in ("batch_tokens", "batch_parts", "warmup_steps", "keep_checkpoints"):
             _check(getattr(self, name) >= 1, f"training.{name}", "at least 1", getattr(self, name))
         for name in ("peak_learning_rate", "max_epochs", "max_steps", "max_minutes"):
             value = getattr(self, name)
@@ -111,11 +112,15 @@ PRESETS = {
     # Small enough to learn something on two CPU cores in six minutes.
     "quickstart": Config(
         data=DataConfig(max_tokens=40),
-        model=ModelConfig(norm="pre"),
+        model=ModelConfig(
+            3, 192, 4, 768, source_vocab_size=6000, target_vocab_size=5000, norm="pre"
+        ),
         training=TrainingConfig(
-            batch_tokens=2048,
+            batch_tokens=3072,
+            batch_parts=2,
             warmup_steps=500,
             peak_learning_rate=2e-3,
+            weight_average=0.998,
             max_minutes=6.0,
             checkpoint_minutes=1.0,
             precision="auto",
@@ -125,11 +130,18 @@ PRESETS = {
     "tutorial": Config(
         data=DataConfig(max_tokens=40),
         model=ModelConfig(tie_embeddings=False),
-        training=TrainingConfig(label_smoothing=0.0, max_epochs=20),
+        training=TrainingConfig(batch_parts=2, label_smoothing=0.0, max_epochs=20),
     ),
     "small": Config(
         model=ModelConfig(num_layers=4, d_model=256, num_heads=4, dff=1024, norm="pre"),
-        training=TrainingConfig(warmup_steps=2000, peak_learning_rate=1e-3, max_epochs=20),
+        training=TrainingConfig(
+            batch_parts=2,
+            warmup_steps=2000,
+            peak_learning_rate=1e-3,
+            weight_average=0.999,
+            max_epochs=20,
+            precision="auto",
+        ),
     ),
     # Table 3 of the paper. Its batches held 25,000 source and 25,000 target tokens.
     "base": Config(

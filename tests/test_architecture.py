@@ -151,9 +151,10 @@ def test_importing_does_not_bring_tensorflow(modules):
 
 def test_help_answers_in_half_a_second():
     seconds = []
-    for _ in range(3):
+    # On a machine that is busy with something else it may take several tries.
+    while len(seconds) < 10 and min(seconds, default=1.0) >= 0.5:
         start = time.perf_counter()
         output = run_python("-m", "nmt", "--help")
         seconds.append(time.perf_counter() - start)
-    assert "train" in output
+        assert "train" in output
     assert min(seconds) < 0.5

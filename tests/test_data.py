@@ -445,9 +445,7 @@ def test_nothing_is_printed_to_standard_output(packaged):
     assert packaged[2] == ""
 
 
-@pytest.mark.parametrize(
-    ("name", "builder"), [("tatoeba", "tatoeba_en_zh"), ("hsk", "hsk_en_zh")]
-)
+@pytest.mark.parametrize(("name", "builder"), [("tatoeba", "tatoeba_en_zh"), ("hsk", "hsk_en_zh")])
 def test_packaged_corpora_are_tfds_sets(packaged, name, builder):
     import tensorflow_datasets as tfds
 
@@ -504,9 +502,7 @@ def store_tfds(data_dir, name, splits, languages=("en", "zh"), config=None):
 def test_news_commentary_is_turned_round(tmp_path, caplog):
     """TFDS labels English "zh" here; `wmt19_translate` stands for one corpus of `wmt_translate`."""
     pairs = numbered_pairs(100)
-    store_tfds(
-        tmp_path, "wmt_translate", {"train": pairs}, languages=("zh", "en"), config="zh-en"
-    )
+    store_tfds(tmp_path, "wmt_translate", {"train": pairs}, languages=("zh", "en"), config="zh-en")
     config = DataConfig(corpus="tfds:wmt19_translate/zh-en")
     splits = load_corpus(config, str(tmp_path)).splits
     assert sorted(sum(splits, [])) == sorted(pairs)
@@ -960,7 +956,9 @@ def test_model_03_the_loss_counts_eos_and_not_padding():
     logits = np.zeros([3, 1, 4, 10], np.float32)
     logits[1, 0, 3, 5] = 9.0  # sure of a wrong token where PAD is
     logits[2, 0, 2, 5] = 9.0  # sure of a wrong token where EOS is
-    losses, _, counts = zip(*(token_sums(tf.constant(case), labels) for case in logits), strict=True)
+    losses, _, counts = zip(
+        *(token_sums(tf.constant(case), labels) for case in logits), strict=True
+    )
     np.testing.assert_array_equal(counts, 3.0)
     np.testing.assert_allclose(losses[:2], 3 * np.log(10), rtol=1e-6)
     assert losses[2] > losses[0] + 5

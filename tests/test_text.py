@@ -144,9 +144,7 @@ def test_tok_06_one_line_too_long_is_counted_and_training_goes_on(tmp_path):
     assert sum(run.manifest()["pairs"].values()) == 40
 
 
-@pytest.mark.parametrize(
-    "text", ["中文文本", "我用iPhone 15拍照", "I love 北京", "他说：“你好”。"]
-)
+@pytest.mark.parametrize("text", ["中文文本", "我用iPhone 15拍照", "I love 北京", "他说：“你好”。"])
 def test_tok_08_no_space_comes_or_goes(tokenizer, text):
     """TOK-08: none between Han characters; those of embedded English stay."""
     assert round_trip(tokenizer, text) == text

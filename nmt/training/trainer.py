@@ -3,7 +3,6 @@
 import json
 import logging
 import math
-import platform
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,11 +21,15 @@ from nmt.training.checkpoints import Checkpoints
 from nmt.training.losses import TokenSums, token_sums
 from nmt.training.optimizer import FusedAdam
 from nmt.training.schedule import WarmupSchedule
+from nmt.training.strategy import keras_policy, split_rows
 
 log = logging.getLogger(__name__)
 
 # Updates between two reports; each report is one line in metrics.jsonl.
 REPORT_STEPS = 20
+
+# Updates between two steps of the averaged weights: a pass over the memory is worth sparing.
+AVERAGE_STEPS = 10
 
 
 class TrainingError(RuntimeError):
@@ -86,7 +89,7 @@ def train(run: RunFolder, on_report: Callable[[Report], None]) -> Validation:
     step = checkpoints.step
     metrics = Metrics(run.metrics_file, step)
     meter = Meter(checkpoints.minutes)
-    train_step = make_train_step(model, optimizer, averaged, config)
+    train_step = make_train_step(model, optimizer, config)
     validation_pairs = encode_pairs(load_held_out(run, "validation"), *run.tokenizers())
     epoch_steps = len(plan_epoch(data, config.batch_tokens, config.seed, epoch=0))
 
@@ -105,6 +108,9 @@ def train(run: RunFolder, on_report: Callable[[Report], None]) -> Validation:
             step += 1
             check_finite(step, float(sums.loss), float(gradient_norm), float(schedule(step - 1)))
             meter.add(sums, batch)
+            if config.weight_average and step % AVERAGE_STEPS == 0:
+                averages, weights = averaged.trainable_variables, model.trainable_variables
+                move_averages(averages, weights, step, config.weight_average)
             if step % REPORT_STEPS == 0:
                 report = meter.report(step, step / epoch_steps, float(schedule(step - 1)), done)
                 metrics.write(report)
@@ -122,9 +128,7 @@ def train(run: RunFolder, on_report: Callable[[Report], None]) -> Validation:
     return validation
 
 
-def make_train_step(
-    model: Transformer, optimizer: FusedAdam, averaged: Transformer, config: TrainingConfig
-):
+def make_train_step(model: Transformer, optimizer: FusedAdam, config: TrainingConfig):
     """Return a tf.function that makes one update from a batch, traced once for all shapes.
 
     Its arguments are the fields of a Batch; it returns TokenSums and the gradient's global norm.
@@ -132,35 +136,38 @@ def make_train_step(
     ids = tf.TensorSpec([None, None], tf.int32)
     weights = model.trainable_variables
 
+    def sums_of(source_ids, target_in_ids, target_out_ids):
+        encoded = model.encode(source_ids, training=True)
+        memory = model.project_memory(encoded)
+        decoded = model.decode(target_in_ids, memory, encoded.may_attend, training=True)
+        # The final layer is a third of the work: it is spared the padding.
+        real = tf.where(target_out_ids != PAD)
+        logits = model.project(tf.gather_nd(decoded.hidden, real))  # (real tokens, V)
+        labels = tf.gather_nd(target_out_ids, real)
+        return token_sums(logits, labels, config.label_smoothing)
+
     @tf.function(input_signature=[ids, ids, ids])
-    def train_step(source_ids, target_in_ids, target_out_ids):
+    def train_step(*batch):
         with tf.GradientTape() as tape:
-            encoded = model.encode(source_ids, training=True)
-            memory = model.project_memory(encoded)
-            decoded = model.decode(target_in_ids, memory, encoded.may_attend, training=True)
-            # The final layer is a third of the work: it is spared the padding.
-            real = tf.where(target_out_ids != PAD)
-            logits = model.project(tf.gather_nd(decoded.hidden, real))  # (real tokens, V)
-            labels = tf.gather_nd(target_out_ids, real)
-            sums = token_sums(logits, labels, config.label_smoothing)
+            parts = [sums_of(*part) for part in split_rows(batch, config.batch_parts)]
+            sums = TokenSums(*(tf.add_n(values) for values in zip(*parts, strict=True)))
             loss = sums.loss / sums.tokens
         # Embedding gradients come as slices; made whole, Adam treats all weights alike.
         gradients = [tf.convert_to_tensor(g) for g in tape.gradient(loss, weights)]
         optimizer.apply_gradients(zip(gradients, weights, strict=True))
-        if config.weight_average:
-            move_averages(averaged.trainable_variables, weights, optimizer, config.weight_average)
         return sums, tf.linalg.global_norm(gradients)
 
     return train_step
 
 
-def move_averages(averages, weights, optimizer, decay):
+def move_averages(averages, weights, step: int, decay: float) -> None:
     """Move each average towards its weight: average = d · average + (1 - d) · weight.
 
-    The decay d starts low and rises to `decay`, so that the random start is soon forgotten.
+    Called every AVERAGE_STEPS updates. The decay d rises with the number of calls up to `decay`
+    (a decay per update) to the power of AVERAGE_STEPS, so that the random start is soon forgotten.
     """
-    step = tf.cast(optimizer.iterations, tf.float32)
-    decay = tf.minimum(decay, (1 + step) / (10 + step))
+    calls = step // AVERAGE_STEPS
+    decay = min(decay**AVERAGE_STEPS, calls / (calls + 9))
     for average, weight in zip(averages, weights, strict=True):
         average.assign_add((1 - decay) * (weight - average))
 
@@ -197,21 +204,6 @@ def check_finite(step: int, loss: float, gradient_norm: float, rate: float) -> N
             f"rate {rate:.3g}; the checkpoints before it are untouched. Try a lower "
             f"training.peak_learning_rate or a longer training.warmup_steps"
         )
-
-
-def keras_policy(precision: str) -> str:
-    """Return the Keras dtype policy for "float32", "bfloat16" or "auto"."""
-    if precision == "bfloat16" or (precision == "auto" and has_bfloat16()):
-        return "mixed_bfloat16"
-    return "float32"
-
-
-def has_bfloat16() -> bool:
-    """Say whether the processor multiplies bfloat16 in hardware (known on Linux only)."""
-    if platform.system() != "Linux":
-        return False
-    flags = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split()
-    return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(flags)
 
 
 class Meter:
