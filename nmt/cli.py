@@ -10,6 +10,7 @@ import logging
 import os
 import platform
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -273,6 +274,8 @@ def attention(
 @app.command(epilog="Example: nmt info checkpoints/quickstart")
 def info(run: Run):
     """Show what is in a run folder."""
+    from nmt.data.corpora import format_dropped
+
     folder = RunFolder(run)
     folder.require(folder.config_file)
     manifest = folder.manifest()
@@ -284,9 +287,9 @@ def info(run: Run):
         if isinstance(value, dict):
             value = ", ".join(f"{name} {version}" for name, version in value.items())
         print(f"{key:14} {value}")
-    pairs = ", ".join(f"{count:,} {split}" for split, count in manifest["pairs"].items())
+    pairs = ", ".join(f"{count:,} {split}" for split, count in manifest.get("pairs", {}).items())
     print(f"pairs          {pairs} from {config.data.corpus}, script {config.data.target_script}")
-    print(f"dropped        {manifest['dropped'] or 'none'}")
+    print(f"dropped        {format_dropped(Counter(manifest.get('dropped', {})))}")
     print(f"vocabulary     {model.source_vocab_size:,} source, {model.target_vocab_size:,} target")
     print(
         f"model          {model.num_layers} layers, d_model {model.d_model}, {model.num_heads} "

@@ -251,7 +251,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(
 
 def test_an_overlong_sentence_is_one_line(tiny_run, nmt_command):
     done = nmt_command("translate", tiny_run, "word " * 3000)
-    one_line_error(done, "sentence 1", "1024")
+    one_line_error(done, "1024", "word word")
 
 
 def test_damaged_weights_are_one_line(tiny_run, nmt_command, tmp_path):

@@ -12,6 +12,9 @@ import numpy as np
 from nmt.data.prepared import Prepared
 from nmt.text.tokenizer import BOS, PAD
 
+# Rows come in such steps: every shape that differs costs oneDNN a kernel, its time and memory.
+ROWS_MULTIPLE = 16
+
 
 class Batch(NamedTuple):
     """Padded token ids; the decoder reads `target_in_ids` and has to predict `target_out_ids`."""
@@ -34,21 +37,27 @@ def plan_epoch(data: Prepared, batch_tokens: int, seed: int, epoch: int) -> list
       Pair indices of each batch, int arrays, in the order of training.
     """
     random = np.random.default_rng([seed, epoch])
-    source_lengths, target_lengths = data.source.lengths, data.target.lengths
-    order = random.permutation(len(source_lengths))
+    order = random.permutation(len(data.source.lengths))
     # lexsort is stable: among pairs of equal lengths the permutation decides.
-    order = order[np.lexsort((target_lengths[order], source_lengths[order]))]
+    order = order[np.lexsort((data.source.lengths[order], data.target.lengths[order]))]
     batches, start = [], 0
-    longest_source = longest_target = 0
-    for end, index in enumerate(order):
-        longest_source = max(longest_source, source_lengths[index])
-        longest_target = max(longest_target, target_lengths[index])
-        if end > start and (end + 1 - start) * (longest_source + longest_target) > batch_tokens:
-            batches.append(order[start:end])
-            start = end
-            longest_source, longest_target = source_lengths[index], target_lengths[index]
-    batches.append(order[start:])
+    while start < len(order):
+        rows = _rows_that_fit(data, order[start:], batch_tokens)
+        batches.append(order[start : start + rows])
+        start += rows
     return [batches[i] for i in random.permutation(len(batches))]
+
+
+def _rows_that_fit(data, order, batch_tokens):
+    """Return how many pairs, taken from the front of `order`, make one batch."""
+    window = order[: batch_tokens // 2 + 1]  # even pairs of one token a side fill it
+    longest = np.maximum.accumulate(data.source.lengths[window])
+    longest = longest + np.maximum.accumulate(data.target.lengths[window])
+    rows = np.arange(1, len(window) + 1)
+    fitting = max(1, int(np.count_nonzero(rows * longest <= batch_tokens)))
+    if fitting == len(order) or fitting < ROWS_MULTIPLE:
+        return fitting
+    return fitting // ROWS_MULTIPLE * ROWS_MULTIPLE
 
 
 def batches_from(data: Prepared, batch_tokens: int, seed: int, step: int) -> Iterator[Batch]:

@@ -108,13 +108,12 @@ class Translator:
 
     def _encode(self, texts):
         sources = []
-        for number, ids in enumerate(
-            self.source_tokenizer.encode([clean(text) for text in texts]), 1
-        ):
+        encoded = self.source_tokenizer.encode([clean(text) for text in texts])
+        for text, ids in zip(texts, encoded, strict=True):
             if len(ids) > MAX_SOURCE_TOKENS:
                 raise ValueError(
-                    f"sentence {number} has {len(ids)} subwords; at most {MAX_SOURCE_TOKENS} can "
-                    f"be translated at once: split it at sentence ends"
+                    f"a sentence may have at most {MAX_SOURCE_TOKENS} subwords; received "
+                    f"{len(ids)}: split the text that begins {text[:40]!r}"
                 )
             sources.append(np.array(ids + [EOS] if ids else [], np.int32))
         return sources

@@ -90,6 +90,7 @@ def train(run: RunFolder, on_report: Callable[[Report], None]) -> Validation:
     metrics = Metrics(run.metrics_file, step)
     meter = Meter(checkpoints.minutes)
     train_step = make_train_step(model, optimizer, config)
+    predict = make_predict(averaged)
     validation_pairs = encode_pairs(load_held_out(run, "validation"), *run.tokenizers())
     epoch_steps = len(plan_epoch(data, config.batch_tokens, config.seed, epoch=0))
 
@@ -106,24 +107,23 @@ def train(run: RunFolder, on_report: Callable[[Report], None]) -> Validation:
                 break
             sums, gradient_norm = train_step(*batch)
             step += 1
-            check_finite(step, float(sums.loss), float(gradient_norm), float(schedule(step - 1)))
+            check_finite(step, float(sums.loss), float(gradient_norm), schedule)
             meter.add(sums, batch)
-            if config.weight_average and step % AVERAGE_STEPS == 0:
-                averages, weights = averaged.trainable_variables, model.trainable_variables
-                move_averages(averages, weights, step, config.weight_average)
+            if config.weight_average:
+                move_averages(averaged, model, step, config.weight_average)
             if step % REPORT_STEPS == 0:
                 report = meter.report(step, step / epoch_steps, float(schedule(step - 1)), done)
                 metrics.write(report)
                 on_report(report)
             if meter.minutes() - saved_at >= config.checkpoint_minutes:
                 save()
-                metrics.write(validate(averaged, validation_pairs, step))
+                metrics.write(validate(predict, validation_pairs, step))
                 saved_at = meter.minutes()
     except KeyboardInterrupt:
         save()
         raise
     save()
-    validation = validate(averaged, validation_pairs, step)
+    validation = validate(predict, validation_pairs, step)
     metrics.write(validation)
     return validation
 
@@ -160,26 +160,36 @@ def make_train_step(model: Transformer, optimizer: FusedAdam, config: TrainingCo
     return train_step
 
 
-def move_averages(averages, weights, step: int, decay: float) -> None:
-    """Move each average towards its weight: average = d · average + (1 - d) · weight.
+def move_averages(averaged: Transformer, model: Transformer, step: int, decay: float) -> None:
+    """Move each averaged weight: average = d · average + (1 - d) · weight.
 
-    Called every AVERAGE_STEPS updates. The decay d rises with the number of calls up to `decay`
-    (a decay per update) to the power of AVERAGE_STEPS, so that the random start is soon forgotten.
+    Every AVERAGE_STEPS updates only. The decay d rises from 0 to `decay`, a decay per update, to
+    the power of AVERAGE_STEPS: the random start is forgotten at once.
     """
-    calls = step // AVERAGE_STEPS
-    decay = min(decay**AVERAGE_STEPS, calls / (calls + 9))
-    for average, weight in zip(averages, weights, strict=True):
+    moves, rest = divmod(step, AVERAGE_STEPS)
+    if rest and moves:
+        return
+    decay = min(decay**AVERAGE_STEPS, moves / (moves + 9))
+    for average, weight in zip(
+        averaged.trainable_variables, model.trainable_variables, strict=True
+    ):
         average.assign_add((1 - decay) * (weight - average))
 
 
-def validate(model: Transformer, pairs: Prepared, step: int) -> Validation:
+def make_predict(model: Transformer):
+    """Return a tf.function from source and target-in ids to logits, traced once for all shapes."""
+    ids = tf.TensorSpec([None, None], tf.int32)
+    return tf.function(lambda *inputs: model(inputs), input_signature=[ids, ids])
+
+
+def validate(predict: Callable, pairs: Prepared, step: int) -> Validation:
     """Predict every token of `pairs` from the reference before it."""
-    predict = tf.function(model.call, reduce_retracing=True)
     loss = correct = tokens = 0.0
     sources, targets = pairs.source.split(), pairs.target.split()
     for indices in plan_epoch(pairs, batch_tokens=4096, seed=0, epoch=0):
         batch = make_batch([sources[i] for i in indices], [targets[i] for i in indices])
-        sums = token_sums(predict(batch[:2]), batch.target_out_ids)
+        logits = predict(batch.source_ids, batch.target_in_ids)
+        sums = token_sums(logits, batch.target_out_ids)
         loss += float(sums.loss)
         correct += float(sums.correct)
         tokens += float(sums.tokens)
@@ -196,9 +206,10 @@ def share_done(config: TrainingConfig, step: int, epoch: float, minutes: float) 
     return max((spent / limit for spent, limit in limits if limit), default=None)
 
 
-def check_finite(step: int, loss: float, gradient_norm: float, rate: float) -> None:
+def check_finite(step: int, loss: float, gradient_norm: float, schedule: WarmupSchedule) -> None:
     """Raise TrainingError if an update has gone wrong, before anything of it can be saved."""
     if not (math.isfinite(loss) and math.isfinite(gradient_norm)):
+        rate = float(schedule(step - 1))
         raise TrainingError(
             f"step {step}: the loss is {loss} and the gradient's norm {gradient_norm} at learning "
             f"rate {rate:.3g}; the checkpoints before it are untouched. Try a lower "

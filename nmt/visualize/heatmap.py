@@ -60,7 +60,8 @@ def plot_attention(
     height = max(1.8, cell * len(target_tokens)) + 1.3
     figure = Figure(figsize=(columns * width + 0.6, rows * height), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).flatten()
-    texts = [*source_tokens, *target_tokens, *titles, "source target attention weight"]
+    labels = ["source 原文", "target 译文", "attention weight 注意力权重"]
+    texts = [*source_tokens, *target_tokens, *titles, *labels]
     properties = font_for(texts, font)
     for axis, matrix, title in zip(axes, weights, titles, strict=False):
         image = axis.imshow(matrix, vmin=0, vmax=1, cmap="viridis", aspect="auto")
@@ -74,7 +75,9 @@ def plot_attention(
     for axis in axes[len(titles) :]:
         axis.remove()
     bar = figure.colorbar(image, ax=list(axes[: len(titles)]), fraction=0.04, pad=0.02)
-    bar.set_label("attention weight", fontproperties=properties)
+    bar.set_label(labels[2], fontproperties=properties)
+    figure.supxlabel(labels[0], fontproperties=properties)
+    figure.supylabel(labels[1], fontproperties=properties)
     return figure
 
 
