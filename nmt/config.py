@@ -94,6 +94,7 @@ class TrainingConfig:
             "positive",
             self.checkpoint_minutes,
         )
+        _check(0 <= self.seed < 2**32, "training.seed", "in [0, 2**32)", self.seed)
         for name in ("label_smoothing", "weight_average"):
             value = getattr(self, name)
             _check(0 <= value < 1, f"training.{name}", "in [0, 1)", value)
@@ -186,7 +187,7 @@ def override(config: Config, assignments: list[str]) -> Config:
             raise ConfigError(f"{section}.{field} is given twice")
         try:
             value = json.loads(text)
-        except json.JSONDecodeError:
+        except ValueError:  # no JSON, or a number of thousands of digits: words are text
             value = text
         sections[section][field] = value
     return _merge(config, sections)
@@ -258,7 +259,7 @@ def _typed(name, value, hint):
     kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     if value is None and type(None) in kinds:
         return None
-    if float in kinds and type(value) is int:
+    if float in kinds and type(value) is int and abs(value) < 2**53:
         return float(value)
     if type(value) not in kinds or (type(value) is float and not math.isfinite(value)):
         wanted = " or ".join("null" if kind is type(None) else kind.__name__ for kind in kinds)

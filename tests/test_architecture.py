@@ -1,9 +1,9 @@
 """The house rules that a reader relies on: one-way imports, public names, a quick start."""
 
 import ast
+import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -150,11 +150,12 @@ def test_importing_does_not_bring_tensorflow(modules):
 
 
 def test_help_answers_in_half_a_second():
+    """Processor time, best of three: a machine busy with something else does not matter."""
     seconds = []
-    # On a machine that is busy with something else it may take several tries.
-    while len(seconds) < 10 and min(seconds, default=1.0) >= 0.5:
-        start = time.perf_counter()
+    for _ in range(3):
+        before = os.times()
         output = run_python("-m", "nmt", "--help")
-        seconds.append(time.perf_counter() - start)
+        after = os.times()
+        seconds.append(sum(after[2:4]) - sum(before[2:4]))
         assert "train" in output
     assert min(seconds) < 0.5

@@ -4,8 +4,6 @@ import contextlib
 import gzip
 import io
 import itertools
-import json
-import logging
 import os
 import random
 import subprocess
@@ -17,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nmt.config import ConfigError, DataConfig, override, preset
+from nmt.config import Config, ConfigError, DataConfig, ModelConfig, override
 from nmt.data.batches import batches_from, make_batch, plan_epoch
 from nmt.data.cleaning import clean_pairs, is_swapped
 from nmt.data.corpora import check_corpus, format_dropped, load_corpus, read_lines, read_tsv
@@ -49,12 +47,19 @@ def numbered_pairs(count, start=0):
     return [SentencePair(f"Sentence {i}.", f"第{i}句。") for i in range(start, start + count)]
 
 
+def together(parts):
+    return list(itertools.chain.from_iterable(parts))
+
+
 def as_tsv(pairs):
     return "".join(f"{source}\t{target}\n" for source, target in pairs)
 
 
 def small_config(corpus, *assignments):
-    return override(preset("quickstart"), [f"data.corpus={corpus}", *assignments])
+    """Settings that do not follow the presets, which are tuned now and then."""
+    data = DataConfig(corpus=str(corpus), max_tokens=40)
+    model = ModelConfig(source_vocab_size=8000, target_vocab_size=8000)
+    return override(Config(data, model), list(assignments))
 
 
 def files_of(run):
@@ -224,7 +229,7 @@ def test_a_corpus_that_is_not_there(name):
 
 def test_a_corpus_with_nothing_left(tmp_path):
     path = write(tmp_path / "x.tsv", "Hi.\t嗨。\n\t停！\n")
-    with pytest.raises(ConfigError, match=r"too little .*1 pairs dropped: 1 empty side") as caught:
+    with pytest.raises(ConfigError, match=r"too little .*1 pair dropped: 1 empty side") as caught:
         load_corpus(DataConfig(corpus=str(path)))
     assert str(path) in str(caught.value)
 
@@ -258,7 +263,7 @@ def test_text_from_chinese_keeps_its_script(tmp_path):
     rows = [(f"漢語第{i}句", f"Sentence {i}.") for i in range(60)]
     path = write(tmp_path / "x.tsv", as_tsv(rows))
     config = DataConfig(corpus=str(path), source_language="zh", target_language="en")
-    assert sorted(sum(load_corpus(config).splits, [])) == sorted(rows)
+    assert sorted(together(load_corpus(config).splits)) == sorted(rows)
 
 
 @pytest.mark.parametrize(
@@ -283,7 +288,7 @@ def test_a_swapped_file_is_turned_round(tmp_path, caplog):
     pairs = numbered_pairs(60)
     path = write(tmp_path / "x.tsv", as_tsv((target, source) for source, target in pairs))
     splits = load_corpus(DataConfig(corpus=str(path))).splits
-    assert sorted(sum(splits, [])) == sorted(pairs)
+    assert sorted(together(splits)) == sorted(pairs)
     assert "the other way round" in caplog.text
 
 
@@ -292,7 +297,7 @@ def test_no_other_pair_of_languages_is_turned_round(tmp_path):
     rows = [(f"Tower number {i}.", f"東京塔第{i}号") for i in range(60)]
     path = write(tmp_path / "x.tsv", as_tsv(rows))
     splits = load_corpus(DataConfig(corpus=str(path), target_language="ja")).splits
-    assert sorted(sum(splits, [])) == sorted(rows)
+    assert sorted(together(splits)) == sorted(rows)
 
 
 # Splitting
@@ -320,7 +325,7 @@ def test_held_out_sentences_stand_nowhere_in_train():
         assert not keys[0] & keys[1]
         assert not keys[0] & keys[2]
         assert not keys[1] & keys[2]
-    assert Counter(sum(splits, [])) == Counter(pairs)
+    assert Counter(together(splits)) == Counter(pairs)
 
 
 @pytest.mark.parametrize(
@@ -390,7 +395,7 @@ def test_tiny_corpora_have_something_in_every_split():
         splits = split_pairs(numbered_pairs(size, start), validation=0.01, test=0.02)
         if not all(splits):
             poor.append((size, start, *map(len, splits)))
-        assert sorted(sum(splits, [])) == sorted(numbered_pairs(size, start))
+        assert sorted(together(splits)) == sorted(numbered_pairs(size, start))
     assert not poor
 
 
@@ -424,7 +429,7 @@ def test_packaged_corpora_have_exact_splits_without_leaks(packaged, name):
 
 @pytest.mark.parametrize("name", SIZES)
 def test_packaged_corpora_are_clean_text(packaged, name):
-    pairs = sum(packaged[0][name].splits, [])
+    pairs = together(packaged[0][name].splits)
     assert not is_swapped(pairs, "zh")
     assert len(set(pairs)) == len(pairs)
     for source, target in pairs:
@@ -505,7 +510,7 @@ def test_news_commentary_is_turned_round(tmp_path, caplog):
     store_tfds(tmp_path, "wmt_translate", {"train": pairs}, languages=("zh", "en"), config="zh-en")
     config = DataConfig(corpus="tfds:wmt19_translate/zh-en")
     splits = load_corpus(config, str(tmp_path)).splits
-    assert sorted(sum(splits, [])) == sorted(pairs)
+    assert sorted(together(splits)) == sorted(pairs)
     assert "the other way round" in caplog.text
 
 
@@ -513,7 +518,7 @@ def test_a_set_that_is_labelled_right_stays_as_it_is(tmp_path, caplog):
     pairs = numbered_pairs(100)
     store_tfds(tmp_path, "right_way", {"train": pairs})
     splits = load_corpus(DataConfig(corpus="tfds:right_way"), str(tmp_path)).splits
-    assert sorted(sum(splits, [])) == sorted(pairs)
+    assert sorted(together(splits)) == sorted(pairs)
     assert "round" not in caplog.text
 
 
@@ -692,6 +697,17 @@ def test_tok_04_a_vocabulary_too_small_leaves_no_run(tmp_path, pairs_file):
     assert not run.path.exists()
 
 
+def test_pairs_of_just_max_tokens_are_kept(tmp_path, pairs_file):
+    runs = [RunFolder(tmp_path / str(number)) for number in range(3)]
+    prepare(runs[0], small_config(pairs_file), {})
+    longest = np.maximum(*(side.lengths for side in load_train(runs[0])))
+    limit = longest.max()
+    assert prepare(runs[1], small_config(pairs_file, f"data.max_tokens={limit}"), {}) == {}
+    dropped = prepare(runs[2], small_config(pairs_file, f"data.max_tokens={limit - 1}"), {})
+    assert dropped == {f"longer than {limit - 1} tokens": np.sum(longest == limit)}
+    assert len(load_train(runs[2]).source.lengths) == np.sum(longest < limit)
+
+
 def test_no_pair_short_enough(tmp_path, pairs_file):
     with pytest.raises(ConfigError, match=r"data\.max_tokens=2 "):
         prepare(RunFolder(tmp_path / "run"), small_config(pairs_file, "data.max_tokens=2"), {})
@@ -811,21 +827,22 @@ def test_what_is_missing_from_a_run_is_named(prepared, tmp_path):
         RunFolder(tmp_path / "nowhere").require()
 
 
-def test_replacing_leaves_the_old_file_if_the_block_fails(tmp_path):
-    path = write(tmp_path / "model.weights.h5", "old")
-    with pytest.raises(RuntimeError), replacing(path) as temporary:
-        assert temporary.name.endswith(".weights.h5")
+def fail_half_way(path, error):
+    with replacing(path) as temporary:
+        # Writers choose the format by the end of the name.
+        assert temporary.suffixes[-len(path.suffixes) :] == path.suffixes
         temporary.write_text("half")
-        raise RuntimeError
+        raise error
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_replacing_leaves_everything_as_it_was_if_the_block_fails(tmp_path, error):
+    path = write(tmp_path / "model.weights.h5", "old")
+    for target in (path, tmp_path / "new.json"):
+        with pytest.raises(error):
+            fail_half_way(target, error)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_replacing_leaves_no_file_if_there_was_none(tmp_path):
-    with pytest.raises(KeyboardInterrupt), replacing(tmp_path / "x.json") as temporary:
-        temporary.write_text("half")
-        raise KeyboardInterrupt
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_replacing_replaces(tmp_path):
@@ -856,7 +873,7 @@ def pairs_of_ids():
 
     def side(lengths):
         ids = [[10 + i] * (length - 1) + [EOS] for i, length in enumerate(lengths)]
-        return Encoded(np.array(sum(ids, []), np.int32), lengths.astype(np.int32))
+        return Encoded(np.array(together(ids), np.int32), lengths.astype(np.int32))
 
     return Prepared(side(lengths[0]), side(lengths[1]))
 
@@ -893,7 +910,7 @@ def test_the_plan_is_a_function_of_seed_and_epoch(pairs_of_ids):
         return [list(indices) for indices in plan_epoch(pairs_of_ids, 300, seed, epoch)]
 
     first = plan(1, 0)
-    np.random.seed(99)  # noqa: NPY002 - the global generator must not matter
+    np.random.seed(99)  # The global generators must not matter.
     random.seed(99)
     assert plan(1, 0) == first
     assert plan(1, 1) != first

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import reference
 import tensorflow as tf
-from conftest import PAIRS
+from toy_pairs import PAIRS
 
 import nmt
 from nmt.config import ConfigError, ModelConfig, to_json
@@ -320,9 +320,9 @@ def test_score_is_the_log_probability_of_the_target(translator):
 
 
 def test_too_long_source(translator):
-    short = "I " * 3
-    with pytest.raises(ValueError, match=rf"sentence 2 has \d+ subwords.*{MAX_SOURCE_TOKENS}"):
-        translator.translate([short, "I " * (MAX_SOURCE_TOKENS + 1)])
+    message = rf"at most {MAX_SOURCE_TOKENS} subwords.* received \d+.*begins 'dogs dogs"
+    with pytest.raises(ValueError, match=message):
+        translator.translate(["I like cats.", "dogs " * (MAX_SOURCE_TOKENS + 1)])
 
 
 def test_half_a_surrogate_pair(translator):

@@ -19,7 +19,7 @@ PRIVATE = re.compile(
 )
 
 # A model that has seen a few batches: enough to show that every cell works.
-TOY = {"CORPUS": '"hsk"', "MINUTES": "0.05", "TEST_SENTENCES": "8"}
+TOY = {"CORPUS": '"hsk"', "MINUTES": "0.1", "TEST_SENTENCES": "8"}
 
 
 @pytest.fixture(params=SOURCES, ids=lambda path: path.stem)

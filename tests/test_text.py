@@ -2,7 +2,7 @@
 
 import pytest
 
-from nmt.config import ConfigError, override, preset
+from nmt.config import Config, ConfigError, DataConfig
 from nmt.data.prepared import prepare
 from nmt.evaluation.scores import corpus_scores
 from nmt.run_folder import RunFolder
@@ -11,15 +11,28 @@ from nmt.text.script import convert, is_chinese
 from nmt.text.tokenizer import BOS, EOS, PAD, UNK, load_tokenizer, train_tokenizer
 
 # The lines of case TOK-04.
-LINES = (
-    "我喜欢猫。|今天天气很好，我们一起去公园吧。|你好，世界！|价格是3.5美元。|"
-    "他在2024年买了一部iPhone手机。|这只小猫非常可爱。|请问图书馆在哪里？|我不知道你在说什么。|"
-    "学习机器翻译很有意思。|我们明天再见。|I like cats.|"
-    "The weather is nice today, let us go to the park.|Hello, world!|The price is 3.5 dollars.|"
-    "He bought an iPhone in 2024.|This kitten is very cute.|Where is the library?|"
-    "I do not know what you are talking about.|Learning machine translation is fun.|"
-    "See you tomorrow."
-).split("|")
+LINES = [
+    "我喜欢猫。",
+    "今天天气很好，我们一起去公园吧。",
+    "你好，世界！",
+    "价格是3.5美元。",
+    "他在2024年买了一部iPhone手机。",
+    "这只小猫非常可爱。",
+    "请问图书馆在哪里？",
+    "我不知道你在说什么。",
+    "学习机器翻译很有意思。",
+    "我们明天再见。",
+    "I like cats.",
+    "The weather is nice today, let us go to the park.",
+    "Hello, world!",
+    "The price is 3.5 dollars.",
+    "He bought an iPhone in 2024.",
+    "This kitten is very cute.",
+    "Where is the library?",
+    "I do not know what you are talking about.",
+    "Learning machine translation is fun.",
+    "See you tomorrow.",
+]
 
 FAMILY = "👨\u200d👩\u200d👧"
 
@@ -139,7 +152,7 @@ def test_tok_06_one_line_too_long_is_counted_and_training_goes_on(tmp_path):
     # It shares its English with another pair, so that both belong to train.
     corpus.write_text("\n".join([*rows, f"Number 3 is here.\t{'长' * 6000}"]), encoding="utf-8")
     run = RunFolder(tmp_path / "run")
-    dropped = prepare(run, override(preset("quickstart"), [f"data.corpus={corpus}"]), {})
+    dropped = prepare(run, Config(DataConfig(corpus=str(corpus), max_tokens=40)), {})
     assert dropped == {"longer than 40 tokens": 1}
     assert sum(run.manifest()["pairs"].values()) == 40
 

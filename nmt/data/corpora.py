@@ -61,8 +61,10 @@ def load_corpus(config: DataConfig, data_dir: str | None = None) -> Corpus:
         raw = _from_tfds(config, data_dir)
     else:
         raw = Splits(read_tsv(config.corpus), [], [])
-    raw = _orient(raw, config.target_language)
-    script = config.target_script if config.target_language.startswith("zh") else "keep"
+    into_chinese = config.target_language.startswith("zh")
+    if into_chinese != config.source_language.startswith("zh"):
+        raw = _orient(raw, config.target_language)
+    script = config.target_script if into_chinese else "keep"
     cleaned = [clean_pairs(pairs, script) for pairs in raw]
     dropped = sum((part.dropped for part in cleaned), Counter())
     splits = Splits(*(part.pairs for part in cleaned))
@@ -89,7 +91,7 @@ def format_dropped(dropped: Counter) -> str:
     if not dropped.total():
         return "no pair dropped"
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(dropped.items()))
-    return f"{dropped.total():,} pairs dropped: {reasons}"
+    return f"{dropped.total():,} pair{'s' * (dropped.total() > 1)} dropped: {reasons}"
 
 
 def read_lines(path: str | Path) -> list[str]:
@@ -184,6 +186,8 @@ def _builder(tfds, name, data_dir):
         # `wmt19_translate` insists on every corpus of the task, one of them on a dead host;
         # `wmt_translate` takes the one that the classic tutorial meant.
         languages = tuple(name.removeprefix("wmt19_translate/").split("-"))
+        if len(languages) != 2:
+            raise ConfigError(f"expected tfds:wmt19_translate/zh-en; received tfds:{name}")
         wmt = tfds.translate.wmt.WmtConfig(
             version="1.0.0",
             description="News Commentary v14",
@@ -201,9 +205,9 @@ def _attempt(action: Callable, name):
     except ConfigError:
         raise
     except Exception as error:  # TFDS raises whatever its sources raise
-        first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise ConfigError(
-            f"TFDS could not prepare {name}: {first_line}. If a host is unreachable, put the "
+            f"TFDS could not prepare {name}: {reason}. If a host is unreachable, put the "
             f"archive by hand into the folder downloads/manual of your TFDS folder, or give "
             f"--data a TSV file instead"
         ) from error

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import zipfile
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -90,6 +91,8 @@ def prepare(run: RunFolder, config: Config, record: dict, data_dir: str | None =
         )
 
     run.path.mkdir(parents=True, exist_ok=True)
+    # From here until the new one is written, the folder is not a prepared run.
+    run.manifest_file.unlink(missing_ok=True)
     write_text(run.config_file, to_json(config))
     for file, tokenizer in (
         (run.source_tokenizer_file, source_tokenizer),
@@ -149,7 +152,7 @@ def load_train(run: RunFolder) -> Prepared:
                 Encoded(arrays["source_ids"], arrays["source_lengths"]),
                 Encoded(arrays["target_ids"], arrays["target_lengths"]),
             )
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise ConfigError(f"{run.train_file}: cannot read the training ids: {error}") from None
 
 

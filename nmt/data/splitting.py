@@ -45,14 +45,16 @@ def split_pairs(pairs: Sequence[SentencePair], validation: float, test: float) -
     keys = [(matching_key(source), _target_key(target)) for source, target in pairs]
     singles = [i for i, alone in enumerate(_stand_alone(keys)) if alone]
     fractions = {i: _fraction(keys[i]) for i in singles}
-    in_test = {i for i in singles if fractions[i] < test}
-    in_validation = {i for i in singles if test <= fractions[i] < test + validation}
     by_hash = sorted(singles, key=fractions.__getitem__)
-    # Toy corpora: a fraction of almost nothing is nothing.
-    if not in_test and test > 0:
-        in_test = set(by_hash[:1])
-    if not in_validation and validation > 0:
-        in_validation = {i for i in by_hash[:2] if i not in in_test}
+    tests = sum(fraction < test for fraction in fractions.values())
+    held_out = sum(fraction < test + validation for fraction in fractions.values())
+    # Toy corpora: a fraction of almost nothing is nothing, so each takes one at least.
+    if test > 0:
+        tests = max(tests, 1)
+    if validation > 0:
+        tests = min(tests, len(singles) - 1)
+        held_out = max(held_out, tests + 1)
+    in_test, in_validation = set(by_hash[:tests]), set(by_hash[tests:held_out])
     splits = Splits([], [], [])
     for i, pair in enumerate(pairs):
         chosen = splits.test if i in in_test else splits.train

@@ -25,6 +25,8 @@ class Tokenizer:
     """
 
     def __init__(self, model_proto: bytes):
+        if not model_proto:  # which SentencePiece would take for "no model yet"
+            raise RuntimeError("the file is empty")
         self.model_proto = model_proto
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model_proto)
 
