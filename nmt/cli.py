@@ -311,7 +311,8 @@ def main():
     log.setLevel(logging.INFO)
     log.propagate = False  # the root logger's handlers are other libraries'
     # What TFDS warns of on the way is no news to a user; its errors are exceptions.
-    logging.getLogger("absl").setLevel(logging.ERROR)
+    for name in ("absl", "urllib3"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     try:
         app(prog_name="nmt")
     except ConfigError as error:

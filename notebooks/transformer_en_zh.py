@@ -231,11 +231,12 @@ folder = tempfile.TemporaryDirectory()  # goes away with the notebook's kernel
 run = RunFolder(Path(folder.name) / "one-minute")
 settings = f"""
     data.corpus={CORPUS}              data.max_tokens=24
-    model.num_layers=2                model.num_heads=4            model.dropout_rate=0.0
+    model.num_layers=2                model.d_model=128               model.num_heads=4
+    model.dff=512                     model.dropout_rate=0.0
     model.source_vocab_size=4000      model.target_vocab_size=4000
     training.max_minutes={MINUTES}    training.batch_tokens=1024
     training.warmup_steps=200         training.peak_learning_rate=0.003
-    training.checkpoint_minutes=10.0
+    training.checkpoint_minutes=10.0  training.weight_average=0.0
 """.split()
 config = override(preset("quickstart"), settings)
 
@@ -432,7 +433,8 @@ value = np.array([[10.0, 0.0], [0.0, 10.0], [5.0, 5.0]], np.float32)
 scores = query @ key.T / np.sqrt(2)  # how well each query fits each key, (3, 3)
 weights = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)  # softmax: rows sum to 1
 output = weights @ value  # for each query a mean of the values, (3, 2)
-print("scores\n", scores.round(2), "\nweights\n", weights.round(2), "\noutput\n", output.round(2))
+for name, matrix in (("scores", scores), ("weights", weights), ("output", output)):
+    print(f"{name}\n{matrix.round(2)}")
 
 # %% [markdown]
 # Read the last row of the weights: "it" takes nearly everything from "cat". The function of
@@ -447,7 +449,7 @@ from nmt.model.attention import MultiHeadAttention, scaled_dot_product_attention
 from nmt.visualize.heatmap import plot_attention
 
 attended = scaled_dot_product_attention(*(x[None, None] for x in (query, key, value)))
-print("largest difference:", np.abs(attended.output[0, 0] - output).max())
+print(f"largest difference: {np.abs(attended.output[0, 0] - output).max():.1e}")
 masked = scaled_dot_product_attention(
     *(x[None, None] for x in (query, key, value)), look_ahead_mask(3, 3)
 )
@@ -508,7 +510,7 @@ peer.set_weights(
     [w.reshape(v.shape) for w, v in zip(attention.get_weights(), peer.weights, strict=True)]
 )
 theirs = peer(x, x, attention_mask=look_ahead_mask(5, 5)[0])
-print("largest difference to keras:", np.abs(theirs - attended.output).max())
+print(f"largest difference to keras: {np.abs(theirs - attended.output).max():.1e}")
 
 # %% [markdown]
 # ## 6. The layers and the whole model
@@ -629,11 +631,11 @@ for source_ids, target_in_ids, target_out_ids in (batch, wider):
 
 # %%
 from nmt.data.prepared import encode_pairs, load_held_out
-from nmt.training.trainer import train, validate
+from nmt.training.trainer import make_predict, train, validate
 
 vocab_size = run.model_config().target_vocab_size
 validation_pairs = encode_pairs(load_held_out(run, "validation"), *run.tokenizers())
-before = validate(model, validation_pairs, step=0)
+before = validate(make_predict(model), validation_pairs, step=0)
 print(f"ln V = {np.log(vocab_size):.2f}, untrained model: {before.validation_loss:.2f}")
 
 # %% [markdown]
@@ -673,7 +675,7 @@ from nmt.training.schedule import learning_rate
 steps = np.arange(1, 3001)
 warmup, peak = config.training.warmup_steps, config.training.peak_learning_rate
 figure, axis = plt.subplots(figsize=(7, 3), layout="constrained")
-axis.plot(steps, learning_rate(steps, 128, warmup, peak), label=f"ours: warm-up {warmup}")
+axis.plot(steps, learning_rate(steps, 128, warmup, peak), label=f"ours: warm-up {warmup:,}")
 axis.plot(steps, learning_rate(steps, 128, 1000), "--", label="paper's formula: warm-up 1,000")
 axis.legend()
 caption(axis, "Learning rate 学习率", "step 步数", "rate 学习率")
@@ -722,12 +724,12 @@ caption(right, "Right next tokens 下一个词元猜对的比例", "step 步数"
 # %% [markdown]
 # The line is ragged because every point comes from a few batches only, some of short and some of
 # long sentences. What counts is the trend, and the diamond: sentences that were not trained on. It
-# may lie below the line, because it is measured without smoothing and so has no floor. The line has
-# not become flat: a minute is not enough, and more time would help.
+# may lie below the line, because it is measured without smoothing and so has no floor. If the line
+# still falls at its end, more time would help: a minute is not enough.
 #
 # > 曲线毛糙，是因为每个点只来自少数几批，有的批次句子短，有的句子长。要看的是趋势，还有那个菱形：
 # > 它来自没有参加训练的句子；它可能比曲线低，因为计算时没有标签平滑，也就没有那个下限。
-# > 曲线还没有变平：一分钟不够，再多训练一会儿还会更好。
+# > 如果曲线到末尾还在下降，再多训练一会儿就会更好：一分钟是不够的。
 
 # %% [markdown]
 # ## 9. A translation, token by token
@@ -900,6 +902,7 @@ plot_translation(translation, head=int(np.argmax(focus)) + 1)
 
 # %%
 # The loss fell: by more than 1 nat once the warm-up is over, by something from the first update on.
+assert after.step > 0, "there was no time for a single update: raise MINUTES"
 least = 1.0 if after.step >= warmup else 0.0
 assert before.validation_loss - after.validation_loss > least
 
@@ -987,11 +990,11 @@ print("all checks passed 全部通过")
 # %% [markdown]
 # **2. Roll the dice.** Greedy search always takes the best token. Write a version that *samples*
 # the next token by its probability, with a temperature: raise the probabilities to the power 1/t
-# and let them sum to 1 again. Translate `SENTENCE` five times with t = 0.5. What happens for
+# and let them sum to 1 again. Translate `SENTENCE` three times with t = 0.5. What happens for
 # t = 0.1 and for t = 2?
 #
 # > **2. 掷骰子。** 贪心搜索总是取概率最大的词元。请写一个按概率*抽样*的版本，并加上温度：
-# > 把各概率取 1/t 次方，再重新归一化。令 t = 0.5，把 `SENTENCE` 翻译五次。
+# > 把各概率取 1/t 次方，再重新归一化。令 t = 0.5，把 `SENTENCE` 翻译三次。
 # > t = 0.1 和 t = 2 时会怎样？
 #
 # <details>
@@ -1001,7 +1004,7 @@ print("all checks passed 全部通过")
 # def sample(source_ids, temperature, dice):
 #     encoded = model.encode(source_ids)
 #     memory, target = model.project_memory(encoded), [BOS]
-#     while target[-1] != EOS and len(target) <= 30:
+#     while target[-1] != EOS and len(target) <= 20:
 #         decoded = model.decode(np.array([target]), memory, encoded.may_attend)
 #         p = tf.nn.softmax(model.project(decoded.hidden[:, -1]) / temperature)[0].numpy()
 #         p[[PAD, BOS]] = 0
@@ -1011,7 +1014,7 @@ print("all checks passed 全部通过")
 #
 # dice = np.random.default_rng(1)
 # for temperature in (0.1, 0.5, 2.0):
-#     print(temperature, [sample(source_ids_of(SENTENCE), temperature, dice) for _ in range(5)])
+#     print(temperature, [sample(source_ids_of(SENTENCE), temperature, dice) for _ in range(3)])
 # ```
 #
 # Dividing the logits by t is the same as raising the probabilities to the power 1/t. A low

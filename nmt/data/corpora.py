@@ -205,7 +205,7 @@ def _attempt(action: Callable, name):
     except ConfigError:
         raise
     except Exception as error:  # TFDS raises whatever its sources raise
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".:")
         raise ConfigError(
             f"TFDS could not prepare {name}: {reason}. If a host is unreachable, put the "
             f"archive by hand into the folder downloads/manual of your TFDS folder, or give "
