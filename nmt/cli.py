@@ -4,22 +4,27 @@ Results go to standard output; progress, logs and errors to standard error. Tens
 inside the commands, after arguments and paths have been checked.
 """
 
-import importlib.metadata
 import json
 import logging
 import os
-import platform
 import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from nmt import __version__
-from nmt.config import PRESETS, Config, ConfigError, override, preset, read_json, to_json
+from nmt.config import (
+    PRESETS,
+    Config,
+    ConfigError,
+    differences,
+    override,
+    preset,
+    read_json,
+    to_json,
+)
 from nmt.run_folder import RunFolder, replacing, write_text
 
 app = typer.Typer(
@@ -92,7 +97,10 @@ def quickstart(
     folder = RunFolder(run or Path("checkpoints") / name)
     _prepare(folder, config)
     _train(folder)
-    _report_quickstart(folder, font)
+    from nmt.quickstart import report
+
+    print("nmt: translating the held-out test sentences", file=sys.stderr)
+    print(report(folder, font))
 
 
 @app.command(epilog="Example: nmt prepare checkpoints/mine --data pairs.tsv --preset small")
@@ -274,30 +282,11 @@ def attention(
 @app.command(epilog="Example: nmt info checkpoints/quickstart")
 def info(run: Run):
     """Show what is in a run folder."""
-    from nmt.data.corpora import format_dropped
-
     folder = RunFolder(run)
     folder.require(folder.config_file)
-    manifest = folder.manifest()
-    config = folder.config()
-    model = folder.model_config()
-    print(f"run            {folder.path}")
-    for key in ("created", "command", "versions", "hardware"):
-        value = manifest.get(key, "unknown")
-        if isinstance(value, dict):
-            value = ", ".join(f"{name} {version}" for name, version in value.items())
-        print(f"{key:14} {value}")
-    pairs = ", ".join(f"{count:,} {split}" for split, count in manifest.get("pairs", {}).items())
-    print(f"pairs          {pairs} from {config.data.corpus}, script {config.data.target_script}")
-    print(f"dropped        {format_dropped(Counter(manifest.get('dropped', {})))}")
-    print(f"vocabulary     {model.source_vocab_size:,} source, {model.target_vocab_size:,} target")
-    print(
-        f"model          {model.num_layers} layers, d_model {model.d_model}, {model.num_heads} "
-        f"heads, dff {model.dff}, dropout {model.dropout_rate}, {model.norm}-norm, "
-        f"{'tied' if model.tie_embeddings else 'separate'} output"
-    )
-    print(f"weights        {_weights_summary(folder)}")
-    print(f"training       {_training_summary(folder)}")
+    from nmt.info import describe
+
+    print(describe(folder))
 
 
 def main():
@@ -362,27 +351,21 @@ def _prepare(folder, config):
         return
     check_corpus(config.data.corpus)
     from nmt.data.prepared import prepare as prepare_run
+    from nmt.info import provenance
 
     if not Path(config.data.corpus).is_file():
         _import_tensorflow_for_training(config)
     print(f"nmt: preparing {config.data.corpus} in {folder.path}", file=sys.stderr)
-    prepare_run(folder, config, _record())
+    prepare_run(folder, config, provenance(" ".join(["nmt", *sys.argv[1:]])))
 
 
 def _continue_with(folder, config):
     """Accept new limits for a run that exists; refuse anything that would make it another run."""
     current = folder.config()
-    differences = []
-    for section in ("data", "model", "training"):
-        before, after = vars(getattr(current, section)), vars(getattr(config, section))
-        differences += [
-            f"{section}.{key} is {before[key]}, not {after[key]}"
-            for key in before
-            if before[key] != after[key] and key not in LIMITS
-        ]
-    if differences:
+    changed = differences(current, config, ignoring=LIMITS)
+    if changed:
         raise ConfigError(
-            f"{folder.path} was prepared with other settings: {'; '.join(differences)}. "
+            f"{folder.path} was prepared with other settings: {'; '.join(changed)}. "
             f"Choose another run folder"
         )
     if current != config:
@@ -472,105 +455,6 @@ def _translate_lines(translator, lines: Iterable[str], chunk: int = 512) -> Iter
 
 
 def _print_scores(hypotheses, references, language):
-    from nmt.evaluation.scores import corpus_scores
+    from nmt.evaluation.scores import corpus_scores, format_scores
 
-    for score in _valid(corpus_scores, hypotheses, references, language):
-        print(f"{score.name:10} {score.value:6.2f}   {score.signature}")
-
-
-def _report_quickstart(folder, font):
-    """Print scores and samples on the test set, draw attention, say what to do next."""
-    from nmt.data.prepared import load_held_out
-    from nmt.visualize.heatmap import plot_translation, save_figure
-
-    test = load_held_out(folder, "test")
-    translator = _load(folder)
-    print(f"\nnmt: translating the {len(test):,} held-out test sentences", file=sys.stderr)
-    translations = translator.translate([pair.source for pair in test])
-    print(f"Test set: {len(test):,} sentence pairs, none of which shares a side with training.")
-    _print_scores(
-        [translation.text for translation in translations],
-        [[pair.target for pair in test]],
-        folder.config().data.target_language,
-    )
-    # Eight from all over the test set, the same ones every time.
-    shown = [round((i + 0.5) * len(test) / 8) for i in range(min(8, len(test)))]
-    print("\nTranslations 译文 (> source, = translation, ~ reference):")
-    for index in dict.fromkeys(shown):
-        print(
-            f"  > {test[index].source}\n  = {translations[index].text}\n  ~ {test[index].target}\n"
-        )
-
-    picture = folder.path / "attention.png"
-    example = max(
-        shown,
-        key=lambda i: (
-            len(translations[i].source_tokens) <= 14,
-            len(translations[i].source_tokens),
-        ),
-    )
-    translation = translator.translate(test[example].source, attention=True)
-    save_figure(plot_translation(translation, font=font), picture)
-    print(f"Attention 注意力: {picture} shows where the decoder looked while translating")
-    print(f"  > {translation.source}\n  = {translation.text}\n")
-    print("Next 下一步:")
-    print(f'  nmt translate {folder.path} "How are you?"')
-    print(f'  nmt attention {folder.path} "I like cats." -o cats.png')
-    print(f"  nmt train {folder.path} --minutes 30        # goes on training")
-    print("  notebooks/transformer_en_zh.ipynb               # how it works, step by step")
-
-
-def _record():
-    """Return where and how a run is made, for its manifest."""
-    packages = ("tensorflow", "keras", "numpy", "sentencepiece", "opencc", "sacrebleu")
-    return {
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": " ".join(["nmt", *sys.argv[1:]]),
-        "versions": {
-            "nmt": __version__,
-            "python": platform.python_version(),
-            **{name: importlib.metadata.version(name) for name in packages},
-        },
-        "hardware": {
-            "machine": platform.machine(),
-            "system": platform.system(),
-            "cores": os.cpu_count(),
-        },
-    }
-
-
-def _weights_summary(folder):
-    if not folder.weights_file.is_file():
-        return "none yet"
-    import h5py
-
-    def add(_, item):
-        # The state of a dropout generator is stored too, as integers, and is no parameter.
-        if isinstance(item, h5py.Dataset) and item.dtype.kind == "f":
-            sizes.append(item.size)
-
-    sizes: list[int] = []
-    try:
-        with h5py.File(folder.weights_file) as file:
-            file.visititems(add)
-    except OSError as error:
-        return f"cannot be read: {error}"
-    return f"{sum(sizes):,} parameters, {folder.weights_file.stat().st_size / 1e6:.1f} MB"
-
-
-def _training_summary(folder):
-    if not folder.metrics_file.is_file():
-        return "not begun"
-    last: dict = {}
-    for line in folder.metrics_file.read_text(encoding="utf-8").splitlines():
-        last.update(json.loads(line))
-    if not last:
-        return "not begun"
-    parts = [f"step {last['step']:,}"]
-    if "epoch" in last:
-        parts += [f"epoch {last['epoch']:.1f}", f"{last['minutes']:.1f} minutes"]
-        parts += [f"loss {last['loss']:.3f}"]
-    if "validation_loss" in last:
-        parts += [f"validation loss {last['validation_loss']:.3f}"]
-        parts += [f"validation token accuracy {last['validation_accuracy']:.1%}"]
-    return ", ".join(parts)
+    print(format_scores(_valid(corpus_scores, hypotheses, references, language)))

@@ -193,6 +193,16 @@ def override(config: Config, assignments: list[str]) -> Config:
     return _merge(config, sections)
 
 
+def differences(current: Config, wanted: Config, ignoring: tuple[str, ...]) -> list[str]:
+    """Return what `wanted` changes, a sentence for each key that is not in `ignoring`."""
+    return [
+        f"{section}.{key} is {before!r}, not {vars(getattr(wanted, section))[key]!r}"
+        for section in _fields(Config)
+        for key, before in vars(getattr(current, section)).items()
+        if before != vars(getattr(wanted, section))[key] and key not in ignoring
+    ]
+
+
 def to_json(config: Config) -> str:
     """Return `config` as indented JSON."""
     return json.dumps(dataclasses.asdict(config), indent=2, ensure_ascii=False) + "\n"

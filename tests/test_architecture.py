@@ -24,6 +24,8 @@ RANKS = (
     "evaluation",
     "visualize",
     "progress",
+    "info",
+    "quickstart",
     "cli",
 )
 

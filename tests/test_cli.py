@@ -287,7 +287,7 @@ def test_quickstart_in_a_minute(nmt_command, tmp_path, user_environment):
     assert (run / "attention.png").stat().st_size > 10_000
     for words in ("BLEU", "chrF", "NLTK BLEU", "tok:zh", "attention.png", "nmt translate"):
         assert words in done.stdout
-    assert done.stdout.count("  ~ ") == 8
+    assert done.stdout.count("\n  ~ ") == 8
     assert "tokens/s" in done.stderr
     assert "tokens/s" not in done.stdout
     losses = [json.loads(line).get("loss") for line in (run / "metrics.jsonl").open()]

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import nltk
 import sacrebleu
 from nltk.translate.bleu_score import corpus_bleu
 
@@ -61,6 +62,11 @@ def corpus_scores(
     return [*scores, _nltk_bleu(hypotheses, references, bleu)]
 
 
+def format_scores(scores: Sequence[Score]) -> str:
+    """Return scores as a table, a line each, with their signatures."""
+    return "\n".join(f"{name:10} {value:6.2f}   {signature}" for name, value, signature in scores)
+
+
 def sentence_bleu(hypothesis: str, references: Sequence[str], language: str) -> float:
     """Return the BLEU of one sentence, 0 to 100, with effective order.
 
@@ -83,8 +89,6 @@ def _nltk_bleu(hypotheses, references, bleu):
         for hypothesis, alternatives in zip(tokens, by_sentence, strict=True)
     )
     value = corpus_bleu(by_sentence, tokens) if hit else 0.0
-    import nltk
-
     return Score(
         "NLTK BLEU",
         _percent(100 * value),
