@@ -14,13 +14,13 @@ quickstart: $(VENV)/installed
 
 test: $(VENV)/installed-test
 	$(VENV)/bin/ruff check .
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest --numprocesses 2 --dist worksteal
 
 slow: $(VENV)/installed-test
 	$(VENV)/bin/python -m pytest -m slow
 
 notebook: $(VENV)/installed-test
-	$(VENV)/bin/python -m notebooks.build
+	$(VENV)/bin/python notebooks/build.py
 
 $(VENV)/installed: requirements.txt pyproject.toml | $(VENV)/bin/python
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e .

@@ -104,13 +104,6 @@ def test_begin_and_padding_are_never_chosen():
     np.testing.assert_allclose(found.scores, [4 * np.log(0.05)], rtol=1e-6)
 
 
-def test_begin_and_padding_are_never_chosen_even_if_nothing_else_is_possible():
-    table = np.full((VOCABULARY, VOCABULARY), -np.inf, np.float32)
-    table[:, [PAD, BOS]] = np.log(0.5)
-    found = search_table(tf.constant(table), [3])
-    assert not {PAD, BOS} & set(found.ids[0, : found.lengths[0]].tolist())
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_greedy_equals_the_reference_on_random_tables(seed):
     """The table looks at the whole prefix, through a state that grows as a cache does."""

@@ -218,7 +218,8 @@ def test_perfect_prediction_costs_the_entropy_of_the_smoothed_target(vocab_size,
         tape.watch(logits)
         loss = smoothed_cross_entropy(logits, np.array([2], np.int32), 0.1)
     np.testing.assert_allclose(loss, [least], atol=2e-5)
-    np.testing.assert_allclose(tape.gradient(loss, logits), 0, atol=1e-5)
+    # The float32 sum of 8,000 terms is not more exact than this on every processor.
+    np.testing.assert_allclose(tape.gradient(loss, logits), 0, atol=3e-5)
 
 
 def test_untrained_prediction_costs_the_logarithm_of_the_vocabulary():
@@ -533,7 +534,7 @@ def test_divergence_stops_training_and_keeps_the_good_checkpoint(tmp_path, pairs
     run = prepared_run(tmp_path / "run", pairs_file, warmup_steps=1)
     train_quietly(run, max_steps=2)
     good = weights_on_disk(run)
-    with pytest.raises(TrainingError, match=r"^step (3|4): .*learning rate \d\.\d+e\+\d+"):
+    with pytest.raises(TrainingError, match=r"^step (3|4): .*learning rate \d(\.\d+)?e\+\d+"):
         train_quietly(
             run,
             max_steps=8,

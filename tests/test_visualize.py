@@ -55,7 +55,9 @@ def test_plot_01_without_a_cjk_font_the_picture_is_made_and_a_message_says_so(
     monkeypatch, caplog, tmp_path
 ):
     monkeypatch.setattr(fonts, "_packaged_font", lambda: None)
-    monkeypatch.setattr(fonts.font_manager.fontManager, "ttflist", [])
+    manager = fonts.font_manager.fontManager
+    bundled = [font for font in manager.ttflist if font.name == "DejaVu Sans"]
+    monkeypatch.setattr(manager, "ttflist", bundled)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         save_figure(

@@ -7,11 +7,11 @@ from typing import overload
 import numpy as np
 import tensorflow as tf
 
-from nmt.config import ConfigError
 from nmt.data.batches import pad
 from nmt.decoding.search import Hypotheses, greedy
 from nmt.decoding.translation import Attention, Translation
 from nmt.model.transformer import Transformer, build_transformer
+from nmt.model.weights import load_weights
 from nmt.run_folder import RunFolder
 from nmt.text.normalize import clean
 from nmt.text.tokenizer import BOS, EOS, PAD, Tokenizer
@@ -148,11 +148,7 @@ def load_translator(path: str | Path) -> Translator:
     run.require(run.config_file, run.weights_file)
     source_tokenizer, target_tokenizer = run.tokenizers()
     model = build_transformer(run.model_config())
-    try:
-        model.load_weights(run.weights_file)
-    except Exception as error:  # h5py and Keras raise many kinds
-        first_line = str(error).strip().splitlines()[0]
-        raise ConfigError(f"{run.weights_file}: cannot load the weights: {first_line}") from error
+    load_weights(model, run.weights_file)
     return Translator(model, source_tokenizer, target_tokenizer)
 
 

@@ -38,11 +38,13 @@ def smoothed_cross_entropy(logits, labels, smoothing=0.0):
     @tf.custom_gradient
     def loss_of(logits):
         probabilities = tf.nn.softmax(logits)
-        # The largest probability is at least 1/V, so its logarithm is safe.
-        log_normalizer = tf.reduce_max(logits, -1) - tf.math.log(tf.reduce_max(probabilities, -1))
-        loss = log_normalizer - (1 - smoothing) * tf.gather_nd(logits, index)
+        # Relative to the largest logit, so that no digits are lost; its probability is at least
+        # 1/V, so the logarithm is safe.
+        largest = tf.reduce_max(logits, -1)
+        loss = -tf.math.log(tf.reduce_max(probabilities, -1))
+        loss -= (1 - smoothing) * (tf.gather_nd(logits, index) - largest)
         if smoothing:
-            loss -= smoothing * tf.reduce_mean(logits, -1)
+            loss -= smoothing * (tf.reduce_mean(logits, -1) - largest)
 
         def gradient(upstream):
             spread = upstream[:, None] * (probabilities - smoothing / vocab_size)

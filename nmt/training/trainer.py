@@ -15,7 +15,8 @@ from nmt.config import TrainingConfig
 from nmt.data.batches import Batch, batches_from, make_batch, plan_epoch
 from nmt.data.prepared import Prepared, encode_pairs, load_held_out, load_train
 from nmt.model.transformer import Transformer, build_transformer
-from nmt.run_folder import RunFolder, replacing, write_text
+from nmt.model.weights import save_weights
+from nmt.run_folder import RunFolder, write_text
 from nmt.text.tokenizer import PAD
 from nmt.training.checkpoints import Checkpoints
 from nmt.training.losses import TokenSums, token_sums
@@ -95,9 +96,17 @@ def train(run: RunFolder, on_report: Callable[[Report], None]) -> Validation:
     epoch_steps = len(plan_epoch(data, config.batch_tokens, config.seed, epoch=0))
 
     def save():
+        check_weights(step, model)
         checkpoints.save(meter.minutes())
-        with replacing(run.weights_file) as temporary:
-            averaged.save_weights(temporary)
+        save_weights(averaged, run.weights_file)
+
+    def validate_and_save():
+        validation = validate(predict, validation_pairs, step)
+        # A wrecked model must not take the place of a good one: look first, then save.
+        check_finite(step, schedule, validation_loss=validation.validation_loss)
+        save()
+        metrics.write(validation)
+        return validation
 
     saved_at = meter.minutes()
     try:
@@ -107,7 +116,7 @@ def train(run: RunFolder, on_report: Callable[[Report], None]) -> Validation:
                 break
             sums, gradient_norm = train_step(*batch)
             step += 1
-            check_finite(step, float(sums.loss), float(gradient_norm), schedule)
+            check_finite(step, schedule, loss=float(sums.loss), gradient_norm=float(gradient_norm))
             meter.add(sums, batch)
             if config.weight_average:
                 move_averages(averaged, model, step, config.weight_average)
@@ -116,16 +125,12 @@ def train(run: RunFolder, on_report: Callable[[Report], None]) -> Validation:
                 metrics.write(report)
                 on_report(report)
             if meter.minutes() - saved_at >= config.checkpoint_minutes:
-                save()
-                metrics.write(validate(predict, validation_pairs, step))
+                validate_and_save()
                 saved_at = meter.minutes()
     except KeyboardInterrupt:
         save()
         raise
-    save()
-    validation = validate(predict, validation_pairs, step)
-    metrics.write(validation)
-    return validation
+    return validate_and_save()
 
 
 def make_train_step(model: Transformer, optimizer: FusedAdam, config: TrainingConfig):
@@ -206,15 +211,25 @@ def share_done(config: TrainingConfig, step: int, epoch: float, minutes: float) 
     return max((spent / limit for spent, limit in limits if limit), default=None)
 
 
-def check_finite(step: int, loss: float, gradient_norm: float, schedule: WarmupSchedule) -> None:
-    """Raise TrainingError if an update has gone wrong, before anything of it can be saved."""
-    if not (math.isfinite(loss) and math.isfinite(gradient_norm)):
-        rate = float(schedule(step - 1))
+def check_finite(step: int, schedule: WarmupSchedule, **values: float) -> None:
+    """Raise TrainingError if one of `values` is not a finite number, before anything is saved."""
+    if not all(map(math.isfinite, values.values())):
+        found = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())
         raise TrainingError(
-            f"step {step}: the loss is {loss} and the gradient's norm {gradient_norm} at learning "
-            f"rate {rate:.3g}; the checkpoints before it are untouched. Try a lower "
-            f"training.peak_learning_rate or a longer training.warmup_steps"
+            f"step {step}: {found} at learning rate {float(schedule(step - 1)):.3g}; the "
+            f"checkpoints before it are untouched. Try a lower training.peak_learning_rate or a "
+            f"longer training.warmup_steps"
         )
+
+
+def check_weights(step: int, model: Transformer) -> None:
+    """Raise TrainingError if a weight is no longer a finite number."""
+    for variable in model.trainable_variables:
+        if not tf.reduce_all(tf.math.is_finite(variable.value)):
+            raise TrainingError(
+                f"step {step}: {variable.path} is no longer finite; nothing is saved, and the "
+                f"checkpoints before it are untouched"
+            )
 
 
 class Meter:
