@@ -2,9 +2,8 @@
 # make test         environment with the test tools, then every test that is not slow
 # PYTHON=python3.12 make quickstart   takes another Python (3.11 to 3.13)
 
-PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
-	command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
-	&& echo $$p && break; done)
+PYTHON ?= $(firstword $(foreach p,python3.13 python3.12 python3.11 python3,$(shell \
+	$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && echo $p)))
 VENV := .venv
 
 .PHONY: quickstart test slow lint notebook clean

@@ -233,8 +233,8 @@ settings = f"""
     data.corpus={CORPUS}              data.max_tokens=24
     model.num_layers=2                model.d_model=128               model.num_heads=4
     model.dff=512                     model.dropout_rate=0.0
-    model.source_vocab_size=4000      model.target_vocab_size=4000
-    training.max_minutes={MINUTES}    training.batch_tokens=1024
+    model.source_vocab_size=3000      model.target_vocab_size=4000
+    training.max_minutes={MINUTES}    training.batch_tokens=768
     training.warmup_steps=200         training.peak_learning_rate=0.003
     training.checkpoint_minutes=10.0  training.weight_average=0.0
 """.split()

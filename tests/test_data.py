@@ -480,6 +480,21 @@ def test_another_version_of_a_package_is_refused(tmp_path, monkeypatch):
         load_corpus(DataConfig(corpus="hsk"), str(tmp_path / "tfds"))
 
 
+def test_two_processes_may_build_a_set_at_the_same_time(tmp_path, monkeypatch):
+    """The slower one cannot put its copy in place, and takes the other's."""
+    import tensorflow_datasets as tfds
+
+    original = tfds.core.DatasetBuilder.download_and_prepare
+
+    def lose_the_race(builder, **options):
+        original(tfds.builder("hsk_en_zh", data_dir=tmp_path), **options)
+        raise OSError("Cannot rename: destination already exists")
+
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", lose_the_race)
+    splits = load_corpus(DataConfig(corpus="hsk"), str(tmp_path)).splits
+    assert sum(map(len, splits)) > 4000
+
+
 def store_tfds(data_dir, name, splits, languages=("en", "zh"), config=None):
     """Write a TFDS set to disk as if it had been downloaded and prepared there."""
     import tensorflow as tf

@@ -174,7 +174,13 @@ def _from_tfds(config, data_dir):
         no_cloud = tfds.download.DownloadConfig(try_download_gcs=False)
         # TFDS prints what it does to standard output, which is for results.
         with contextlib.redirect_stdout(io.StringIO()):
-            _attempt(lambda: builder.download_and_prepare(download_config=no_cloud), name)
+            try:
+                _attempt(lambda: builder.download_and_prepare(download_config=no_cloud), name)
+            except ConfigError:
+                # Another process that built the same set has been faster: then it is there.
+                builder = _attempt(lambda: _builder(tfds, name, data_dir), name)
+                if not builder.is_prepared():
+                    raise
     parts = {split: _read_split(tfds, builder, split, keys) for split in builder.info.splits}
     if set(parts) >= {"train", "validation", "test"}:
         return Splits(parts["train"], parts["validation"], parts["test"])
