@@ -175,10 +175,18 @@ def move_averages(averaged: Transformer, model: Transformer, step: int, decay: f
     if rest and moves:
         return
     decay = min(decay**AVERAGE_STEPS, moves / (moves + 9))
-    for average, weight in zip(
-        averaged.trainable_variables, model.trainable_variables, strict=True
-    ):
-        average.assign_add((1 - decay) * (weight - average))
+    _move_towards(
+        [average.value for average in averaged.trainable_variables],
+        [weight.value for weight in model.trainable_variables],
+        tf.constant(1 - decay),
+    )
+
+
+@tf.function
+def _move_towards(averages, weights, share):
+    # One graph: as single operations from Python, this took a fifth of the training time.
+    for average, weight in zip(averages, weights, strict=True):
+        average.assign_add(share * (weight - average))
 
 
 def make_predict(model: Transformer):
