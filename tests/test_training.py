@@ -342,7 +342,7 @@ def test_fused_adam_equals_the_adam_of_keras():
 
 
 def test_average_by_hand():
-    weight, average = tf.Variable([1.0, 3.0]), tf.Variable([0.0, 0.0])
+    weight, average = keras.Variable([1.0, 3.0]), keras.Variable([0.0, 0.0])
     model = types.SimpleNamespace(trainable_variables=[weight])
     averaged = types.SimpleNamespace(trainable_variables=[average])
     # The random start is forgotten at once: before the first real step, the decay is 0.
