@@ -5,7 +5,8 @@ import time
 from collections.abc import Callable, Iterator
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeElapsedColumn
+from rich.text import Text
 
 # Without a terminal a bar cannot move: lines are printed instead, this many seconds apart.
 LINE_SECONDS = 15.0
@@ -18,17 +19,21 @@ def training_progress() -> Iterator[Callable]:
     if not console.is_terminal:
         yield _LinePrinter(console)
         return
-    columns = (
-        BarColumn(bar_width=20),
-        TaskProgressColumn(),
-        TextColumn("{task.description}"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, refresh_per_second=4) as progress:
+    columns = (BarColumn(bar_width=50), TaskProgressColumn(), TimeElapsedColumn())
+    with _BarAboveText(*columns, console=console, refresh_per_second=4) as progress:
         task = progress.add_task("tracing the training step ...", total=1.0)
         yield lambda report: progress.update(
             task, completed=report.done or 0.0, description=describe(report)
         )
+
+
+class _BarAboveText(Progress):
+    """A bar with the description below: beside it, a terminal of 80 columns would cut it off."""
+
+    def get_renderables(self):
+        yield self.make_tasks_table(self.tasks)
+        for task in self.tasks:
+            yield Text(task.description)
 
 
 def describe(report) -> str:

@@ -1,5 +1,6 @@
 """The command line, end to end and in processes of its own, as a user meets it."""
 
+import io
 import json
 import os
 import shutil
@@ -11,7 +12,12 @@ from pathlib import Path
 
 import h5py
 import pytest
+from rich.console import Console
+from rich.text import Text
 from toy_pairs import PAIRS
+
+from nmt import progress
+from nmt.training.trainer import Report
 
 ROOT = Path(__file__).parent.parent
 
@@ -169,6 +175,20 @@ def test_training_goes_on_and_refuses_another_configuration(tiny_run, nmt_comman
     assert done.returncode == 0, done.stderr
     assert "going on from step 300" in done.stderr
     assert done.stdout.startswith("step 320: ")
+
+
+def test_the_bar_shows_everything_on_eighty_columns(monkeypatch):
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=80)
+    monkeypatch.setattr(progress, "Console", lambda **_: console)
+    with progress.training_progress() as show:
+        show(Report(12_340, 2.5, 3.0, 3.342, 0.538, 8.8e-4, 18_163.0, 0.25))
+    seen = " ".join(Text.from_ansi(screen.getvalue()).plain.split())
+    for words in (
+        "25%", "step 12,340", "loss 3.342", "token accuracy 53.8%", "rate 8.8e-04",
+        "18,163 tokens/s", "9:00 left",
+    ):  # fmt: skip
+        assert words in seen
 
 
 def test_a_changed_vocabulary_is_refused(tiny_run, nmt_command, tmp_path):

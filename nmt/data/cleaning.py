@@ -51,7 +51,7 @@ def is_swapped(pairs: list[SentencePair], target_language: str) -> bool:
     """Say whether Chinese stands on the wrong side, judged by the script of the text.
 
     Labels cannot be trusted: TFDS swaps the two languages of News Commentary when it downloads
-    the file itself (tensorflow/datasets issue 2309).
+    the file itself (tensorflow/datasets#2309).
     """
     sample = pairs[:: max(1, len(pairs) // 1000)]
     wrong = sum(is_chinese(source) and not is_chinese(target) for source, target in sample)
