@@ -184,7 +184,7 @@ def move_averages(averaged: Transformer, model: Transformer, step: int, decay: f
 
 @tf.function
 def _move_towards(averages, weights, share):
-    # One graph: as single operations from Python, this took a fifth of the training time.
+    # One graph: as single operations from Python, it took a sixth of the training time.
     for average, weight in zip(averages, weights, strict=True):
         average.assign_add(share * (weight - average))
 
