@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
@@ -64,12 +65,31 @@ Script = Annotated[
 Minutes = Annotated[
     float | None, typer.Option("--minutes", help="Train for so many minutes at most.")
 ]
+Strategy = Annotated[
+    str,
+    typer.Option(
+        "--strategy",
+        help="one: one device. mirrored: all GPUs of this machine. multi-worker: the processes "
+        "that TF_CONFIG lists. auto: whichever fits.",
+    ),
+]
+WorkerTimeout = Annotated[
+    float,
+    typer.Option("--worker-timeout", help="Seconds to wait for workers that are missing."),
+]
+Deterministic = Annotated[
+    bool,
+    typer.Option("--deterministic", help="The same bits every time, somewhat slower."),
+]
 Font = Annotated[
     Path | None, typer.Option("--font", help="Font file for the labels; found by itself otherwise.")
 ]
 
 # What may differ when a run is continued; anything else would make it another run.
-LIMITS = ("max_minutes", "max_steps", "max_epochs", "checkpoint_minutes", "keep_checkpoints")
+LIMITS = (
+    *("max_minutes", "max_steps", "max_epochs", "patience", "validation_sentences"),
+    *("checkpoint_minutes", "checkpoint_steps", "keep_checkpoints"),
+)
 
 
 @app.callback(invoke_without_command=True)
@@ -95,6 +115,8 @@ def quickstart(
     config = _config(None, data, "quickstart", None, None, target_script, minutes)
     name = "quickstart" if data in (None, "tatoeba") else f"quickstart-{Path(data).stem}"
     folder = RunFolder(run or Path("checkpoints") / name)
+    _check_run(folder, config)
+    _import_tensorflow_for_training(config)
     _prepare(folder, config)
     _train(folder)
     from nmt.quickstart import report
@@ -114,7 +136,9 @@ def prepare(
 ):
     """Make a run folder: clean and split the pairs, train the tokenizers, write token ids."""
     folder = RunFolder(run)
-    _prepare(folder, _config(folder, data, preset, config, set, target_script, None))
+    wanted = _config(folder, data, preset, config, set, target_script, None)
+    _check_run(folder, wanted)
+    _prepare(folder, wanted)
     print(f"prepared {folder.path}")
 
 
@@ -127,15 +151,71 @@ def train(
     set: Set = None,
     target_script: Script = None,
     minutes: Minutes = None,
+    deterministic: Deterministic = False,
+    strategy: Strategy = "auto",
+    worker_timeout: WorkerTimeout = 300.0,
 ):
     """Train a run, preparing it first if need be; the same command goes on where it stopped."""
     folder = RunFolder(run)
-    _prepare(folder, _config(folder, data, preset, config, set, target_script, minutes))
-    validation = _train(folder)
+    if deterministic:
+        set = [*(set or []), "training.deterministic=true"]
+    wanted = _config(folder, data, preset, config, set, target_script, minutes)
+    _check_run(folder, wanted)
+    workers = _start_workers(wanted, strategy, worker_timeout)
+    if workers.is_chief:
+        _prepare(folder, wanted)
+    else:
+        _wait_until_prepared(folder, worker_timeout)
+    validation = _train(folder, workers)
+    if validation is None:
+        return  # the chief prints the result
+    bleu = validation.validation_bleu
     print(
         f"step {validation.step:,}: validation loss {validation.validation_loss:.3f} nats a token, "
         f"token accuracy {validation.validation_accuracy:.1%}"
+        + ("" if bleu is None else f", BLEU {bleu:.2f} of greedy translation")
     )
+
+
+@app.command(epilog="Example: nmt average checkpoints/mine --last 3")
+def average(
+    run: Run,
+    last: Annotated[
+        int, typer.Option("--last", min=1, help="How many of the newest checkpoints.")
+    ] = 3,
+):
+    """Translate with the mean of the last checkpoints' weights from now on."""
+    folder = RunFolder(run)
+    folder.require(folder.config_file, folder.weights_file)
+    _import_tensorflow()
+    from nmt.training.trainer import average_checkpoints
+
+    steps, before, after = average_checkpoints(folder, last)
+    print(
+        f"{folder.weights_file}: mean of steps {', '.join(f'{step:,}' for step in steps)}; "
+        f"validation loss {before.validation_loss:.3f} before, {after.validation_loss:.3f} now"
+    )
+
+
+@app.command(epilog="Example: nmt curves checkpoints/mine -o curves.png")
+def curves(
+    run: Run,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Picture to write: .png, .svg or .pdf.")
+    ] = Path("curves.png"),
+    font: Font = None,
+):
+    """Draw how loss, accuracy, BLEU and learning rate went while a run was trained."""
+    folder = RunFolder(run)
+    folder.require(folder.config_file, folder.metrics_file)
+    from nmt.visualize.curves import plot_curves
+    from nmt.visualize.fonts import font_for
+    from nmt.visualize.heatmap import check_picture_path, save_figure
+
+    check_picture_path(output)
+    font_for([], font)
+    save_figure(_valid(plot_curves, folder.metrics(), font), output)
+    print(f"nmt: wrote {output}", file=sys.stderr)
 
 
 @app.command(epilog="Example: nmt evaluate checkpoints/quickstart")
@@ -340,16 +420,33 @@ def _config(folder, data, preset_name, config_file, assignments, target_script, 
     return override(config, extra)
 
 
-def _prepare(folder, config):
-    """Prepare a run, or take the one that is there if it was made for the same settings."""
+def _check_run(folder, config):
+    """Refuse a run folder or a corpus that will not do, before TensorFlow is imported.
+
+    A run that exists may get new limits; anything else would make it another run.
+    """
     from nmt.data.corpora import check_corpus
 
     if folder.path.exists() and not folder.path.is_dir():
         raise ConfigError(f"{folder.path}: not a folder")
-    if folder.is_prepared:
-        _continue_with(folder, config)
+    if not folder.is_prepared:
+        check_corpus(config.data.corpus)
         return
-    check_corpus(config.data.corpus)
+    changed = differences(folder.config(), config, ignoring=LIMITS)
+    if changed:
+        raise ConfigError(
+            f"{folder.path} was prepared with other settings: {'; '.join(changed)}. "
+            f"Choose another run folder"
+        )
+
+
+def _prepare(folder, config):
+    """Prepare a run, or take the one that is there, with new limits."""
+    if folder.is_prepared:
+        if folder.config() != config:
+            write_text(folder.config_file, to_json(config))
+        print(f"nmt: using what is prepared in {folder.path}", file=sys.stderr)
+        return
     from nmt.data.prepared import prepare as prepare_run
     from nmt.info import provenance
 
@@ -359,30 +456,43 @@ def _prepare(folder, config):
     prepare_run(folder, config, provenance(" ".join(["nmt", *sys.argv[1:]])))
 
 
-def _continue_with(folder, config):
-    """Accept new limits for a run that exists; refuse anything that would make it another run."""
-    current = folder.config()
-    changed = differences(current, config, ignoring=LIMITS)
-    if changed:
-        raise ConfigError(
-            f"{folder.path} was prepared with other settings: {'; '.join(changed)}. "
-            f"Choose another run folder"
-        )
-    if current != config:
-        write_text(folder.config_file, to_json(config))
-    print(f"nmt: using what is prepared in {folder.path}", file=sys.stderr)
+def _start_workers(config, strategy, timeout):
+    _import_tensorflow_for_training(config)
+    from nmt.training.workers import start_workers
+
+    return start_workers(strategy, timeout)
 
 
-def _train(folder):
-    _import_tensorflow_for_training(folder.config())
+def _wait_until_prepared(folder, timeout):
+    """Wait for the chief, who prepares the run."""
+    started = time.monotonic()
+    while not folder.is_prepared:
+        if time.monotonic() - started > timeout:
+            _fail(
+                f"{folder.path}: not prepared by worker 0 within {timeout:.0f} s; do all workers "
+                f"share this folder? --worker-timeout waits longer",
+                1,
+            )
+        time.sleep(0.5)
+
+
+def _train(folder, workers=None):
+    import tensorflow as tf
+
     from nmt.progress import training_progress
     from nmt.training.trainer import TrainingError, train
 
     try:
         with training_progress() as show:
-            return train(folder, show)
+            return train(folder, show, workers)
     except TrainingError as error:
         _fail(error, 1)
+    except (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError):
+        _fail(
+            "a worker was lost; start all of them again with the same command, and they go on "
+            "from the last checkpoint",
+            1,
+        )
     except KeyboardInterrupt:
         _fail("stopped and saved; the same command goes on from here", 130)
 

@@ -47,13 +47,17 @@ class ModelConfig:
     target_vocab_size: int = 8000  # at most; likewise
     norm: Literal["pre", "post"] = "post"  # LayerNorm before each sub-layer, or after (paper)
     tie_embeddings: bool = True  # the output projection is the target embedding, transposed
+    attention_dropout_rate: float = 0.0  # of attention weights, as in the authors' own code
+    activation_dropout_rate: float = 0.0  # behind the ReLU of the feed-forward layers, likewise
 
     def __post_init__(self):
         for name in ("num_layers", "d_model", "num_heads", "dff"):
             _check(getattr(self, name) >= 1, f"model.{name}", "at least 1", getattr(self, name))
         for name in ("source_vocab_size", "target_vocab_size"):
             _check(getattr(self, name) >= 4, f"model.{name}", "at least 4", getattr(self, name))
-        _check(0 <= self.dropout_rate < 1, "model.dropout_rate", "in [0, 1)", self.dropout_rate)
+        for name in ("dropout_rate", "attention_dropout_rate", "activation_dropout_rate"):
+            value = getattr(self, name)
+            _check(0 <= value < 1, f"model.{name}", "in [0, 1)", value)
         _check(
             self.d_model % self.num_heads == 0,
             "model.d_model",
@@ -68,24 +72,37 @@ class ModelConfig:
 class TrainingConfig:
     """How a model is trained. Training ends at whichever limit is reached first."""
 
-    batch_tokens: int = 4096  # padded source + target positions in a batch
+    batch_tokens: int = 4096  # padded source + target positions in a batch: one update
     batch_parts: int = 1  # pieces of a batch that are computed side by side, on a thread each
+    accumulation: int = 1  # pieces of a batch computed one after another, to save memory
     warmup_steps: int = 4000  # steps over which the learning rate rises
     peak_learning_rate: float | None = None  # at warmup_steps; None: the paper's own scale
+    clip_norm: float | None = None  # longest gradient, over all weights together; None: any
     label_smoothing: float = 0.1  # epsilon_ls, mass spread over the vocabulary, 0 <= e < 1
     weight_average: float = 0.0  # decay per step of the averaged weights; 0: no averaging
     max_epochs: int | None = None  # passes over the training pairs
     max_steps: int | None = None  # optimizer updates
     max_minutes: float | None = None  # minutes of training, validation and saving included
-    checkpoint_minutes: float = 5.0  # minutes between checkpoints, > 0
+    checkpoint_minutes: float = 5.0  # minutes between checkpoints with validation, > 0
+    checkpoint_steps: int | None = None  # steps between them, instead of minutes
     keep_checkpoints: int = 3  # newest checkpoints kept on disk
+    validation_sentences: int = 0  # validation pairs translated at every checkpoint, for BLEU
+    patience: int | None = None  # stop after so many validations without a better BLEU
     precision: Literal["auto", "float32", "bfloat16"] = "float32"  # auto: bfloat16 if in hardware
+    deterministic: bool = False  # same command, same machine: the same bits; somewhat slower
     seed: int = 1  # of weights, dropout and batch order
 
     def __post_init__(self):
-        for name in ("batch_tokens", "batch_parts", "warmup_steps", "keep_checkpoints"):
-            _check(getattr(self, name) >= 1, f"training.{name}", "at least 1", getattr(self, name))
-        for name in ("peak_learning_rate", "max_epochs", "max_steps", "max_minutes"):
+        for name in (
+            *("batch_tokens", "batch_parts", "accumulation", "warmup_steps"),
+            *("keep_checkpoints", "patience", "checkpoint_steps"),
+        ):
+            value = getattr(self, name)
+            _check(value is None or value >= 1, f"training.{name}", "at least 1", value)
+        for name in (
+            *("peak_learning_rate", "clip_norm"),
+            *("max_epochs", "max_steps", "max_minutes"),
+        ):
             value = getattr(self, name)
             _check(value is None or value > 0, f"training.{name}", "positive", value)
         _check(
@@ -93,6 +110,18 @@ class TrainingConfig:
             "training.checkpoint_minutes",
             "positive",
             self.checkpoint_minutes,
+        )
+        _check(
+            self.validation_sentences >= 0,
+            "training.validation_sentences",
+            "at least 0",
+            self.validation_sentences,
+        )
+        _check(
+            self.patience is None or self.validation_sentences > 0,
+            "training.patience",
+            "null unless training.validation_sentences says how many are translated for BLEU",
+            self.patience,
         )
         _check(0 <= self.seed < 2**32, "training.seed", "in [0, 2**32)", self.seed)
         for name in ("label_smoothing", "weight_average"):

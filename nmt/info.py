@@ -1,7 +1,6 @@
 """Where a run comes from, and what is in it. No TensorFlow."""
 
 import importlib.metadata
-import json
 import os
 import platform
 from collections import Counter
@@ -80,9 +79,8 @@ def _weights(run):
 
 def _training(run):
     last: dict = {}
-    if run.metrics_file.is_file():
-        for line in run.metrics_file.read_text(encoding="utf-8").splitlines():
-            last.update(json.loads(line))
+    for record in run.metrics():
+        last.update(record)
     if not last:
         return "not begun"
     parts = [f"step {last['step']:,}"]
@@ -92,4 +90,6 @@ def _training(run):
     if "validation_loss" in last:
         parts.append(f"validation loss {last['validation_loss']:.3f}")
         parts.append(f"validation token accuracy {last['validation_accuracy']:.1%}")
+    if last.get("validation_bleu") is not None:
+        parts.append(f"validation BLEU {last['validation_bleu']:.2f}")
     return ", ".join(parts)

@@ -9,6 +9,7 @@ test.tsv           held-out pairs for the final measure
 manifest.json      how it came to be: counts, hashes, versions, hardware, command
 checkpoints/       training states from which a stopped training goes on
 metrics.jsonl      one JSON object for each report of the training
+tensorboard/       the same numbers, for TensorBoard
 model.weights.h5   the weights to translate with
 """
 
@@ -38,6 +39,7 @@ class RunFolder:
         self.manifest_file = self.path / "manifest.json"
         self.checkpoints = self.path / "checkpoints"
         self.metrics_file = self.path / "metrics.jsonl"
+        self.tensorboard = self.path / "tensorboard"
         self.weights_file = self.path / "model.weights.h5"
 
     @property
@@ -68,6 +70,13 @@ class RunFolder:
         except (OSError, ValueError) as error:
             raise ConfigError(f"{self.manifest_file}: cannot read: {error}") from None
 
+    def metrics(self) -> list[dict]:
+        """Return the records of metrics.jsonl; a last line that was cut off is left out."""
+        if not self.metrics_file.is_file():
+            return []
+        lines = self.metrics_file.read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines if line.endswith("}")]
+
     def tokenizers(self) -> tuple[Tokenizer, Tokenizer]:
         """Return the source and target tokenizers, checked against the manifest.
 
@@ -84,6 +93,12 @@ class RunFolder:
         return load_tokenizer(self.source_tokenizer_file), load_tokenizer(
             self.target_tokenizer_file
         )
+
+    def fingerprint(self) -> dict[str, str]:
+        """Return the SHA-256 of the files without which weights and steps have no meaning."""
+        known = self.manifest().get("sha256", {})
+        files = (self.source_tokenizer_file, self.target_tokenizer_file, self.train_file)
+        return {file.name: known.get(file.name, "") for file in files}
 
     def model_config(self) -> ModelConfig:
         """Return the shape of the model, with the vocabulary sizes that the tokenizers have."""

@@ -20,22 +20,16 @@ from nmt.decoding.translator import Translator
 from nmt.model.transformer import build_transformer
 from nmt.run_folder import RunFolder, write_text
 from nmt.text.tokenizer import BOS, EOS, PAD
-from nmt.training import trainer
+from nmt.training import trainer, validation
 from nmt.training.checkpoints import Checkpoints
-from nmt.training.losses import smoothed_cross_entropy, token_sums
+from nmt.training.losses import TokenSums, smoothed_cross_entropy, token_sums
+from nmt.training.metrics import Meter
 from nmt.training.optimizer import FusedAdam
 from nmt.training.schedule import WarmupSchedule, learning_rate
+from nmt.training.step import AVERAGE_STEPS, make_train_step, move_averages
 from nmt.training.strategy import split_rows
-from nmt.training.trainer import (
-    AVERAGE_STEPS,
-    Meter,
-    TrainingError,
-    make_predict,
-    make_train_step,
-    move_averages,
-    train,
-    validate,
-)
+from nmt.training.trainer import TrainingError, train
+from nmt.training.validation import make_predict, validate
 
 SMALL = ModelConfig(
     num_layers=1,
@@ -445,11 +439,11 @@ def test_step_trains_with_dropout():
 
 def test_meter_divides_once():
     """A long batch counts for more than a short one."""
-    meter = Meter(0.0)
+    meter = Meter()
     for loss, correct, lengths in ((2.0, 1.0, [(3, 1)]), (30.0, 3.0, [(5, 3), (2, 6)])):
         batch = random_batch(lengths)
         tokens = float(np.count_nonzero(batch.target_out_ids))
-        meter.add(trainer.TokenSums(loss, correct, tokens), batch)
+        meter.add(TokenSums(loss, correct, tokens), batch)
     report = meter.report(40, 1.5, 1e-3, None)
     assert report.loss == pytest.approx(32 / 10)
     assert report.token_accuracy == pytest.approx(4 / 10)
@@ -476,17 +470,17 @@ def test_validation_loss_does_not_depend_on_batch_size(monkeypatch):
     found = []
     for batch_tokens in (1, 100_000):
         monkeypatch.setattr(
-            trainer,
+            validation,
             "plan_epoch",
             lambda pairs, seed, epoch, batch_tokens, size=batch_tokens: plan_epoch(
                 pairs, size, seed, epoch
             ),
         )
         found.append(validate(make_predict(model), data, step=7))
-    for validation in found:
-        assert validation.step == 7
-        assert validation.validation_loss == pytest.approx(found[0].validation_loss, abs=1e-5)
-        assert validation.validation_accuracy == pytest.approx(found[0].validation_accuracy)
+    for result in found:
+        assert result.step == 7
+        assert result.validation_loss == pytest.approx(found[0].validation_loss, abs=1e-5)
+        assert result.validation_accuracy == pytest.approx(found[0].validation_accuracy)
     # Without smoothing and dropout: the plain mean over all tokens.
     loss = tokens = 0
     for source, target in zip(data.source.split(), data.target.split(), strict=True):
@@ -661,7 +655,18 @@ def checkpoints_of(run):
     model = build_transformer(run.model_config(), seed=5)
     averaged = build_transformer(model.config)
     optimizer = optimizer_for(model, WarmupSchedule(16, 10, 1e-3))
-    return Checkpoints(run.checkpoints, model, optimizer, averaged, keep=3)
+    return Checkpoints(
+        run.checkpoints, model, optimizer, averaged, keep=3, fingerprint=run.fingerprint()
+    )
+
+
+def checkpoints_in(folder, model, optimizer=None, averaged=None, fingerprint=None):
+    """Return what saves a model, and keeps two checkpoints."""
+    return Checkpoints(
+        *(folder, model, optimizer or optimizer_for(model), averaged or model),
+        keep=2,
+        fingerprint=fingerprint or {"source.model": "aaaa", "train.npz": "bbbb"},
+    )
 
 
 @pytest.mark.parametrize(
@@ -710,9 +715,9 @@ def test_only_damaged_checkpoints_is_an_error(parts):
 
 def test_no_checkpoint_is_a_start_from_zero(tmp_path):
     model = build_transformer(SMALL, seed=1)
-    checkpoints = Checkpoints(tmp_path, model, optimizer_for(model), model, keep=2)
-    assert not checkpoints.restore()
-    assert (checkpoints.step, checkpoints.minutes) == (0, 0)
+    checkpoints = checkpoints_in(tmp_path, model)
+    assert checkpoints.restore() is None
+    assert checkpoints.step == 0
 
 
 def test_checkpoint_brings_everything_back(tmp_path):
@@ -726,13 +731,14 @@ def test_checkpoint_brings_everything_back(tmp_path):
         variable.assign(random.integers(1, 1000, variable.shape))
     optimizer.iterations.assign(41)
     expected = [variable.numpy() for variable in everything]
-    checkpoints = Checkpoints(tmp_path, model, optimizer, averaged, keep=2)
-    checkpoints.save(12.5)
+    checkpoints = checkpoints_in(tmp_path, model, optimizer, averaged)
+    state = {"minutes": 1 / 3, "sums": [0.1, 2.0, 3.0], "validation": None}
+    checkpoints.save(state)
     for variable in everything:
         variable.assign(tf.zeros(variable.shape))
     assert checkpoints.step == 0
-    assert checkpoints.restore()
-    assert (checkpoints.step, checkpoints.minutes) == (41, 12.5)
+    assert checkpoints.restore() == state
+    assert checkpoints.step == 41
     for variable, value in zip(everything, expected, strict=True):
         np.testing.assert_array_equal(variable.numpy(), value, err_msg=variable.path)
     assert any("seed_generator" in variable.path for variable in model.variables)
@@ -741,10 +747,10 @@ def test_checkpoint_brings_everything_back(tmp_path):
 def test_as_many_checkpoints_are_kept_as_asked(tmp_path):
     model = build_transformer(SMALL, seed=1)
     optimizer = optimizer_for(model)
-    checkpoints = Checkpoints(tmp_path, model, optimizer, model, keep=2)
+    checkpoints = checkpoints_in(tmp_path, model, optimizer)
     for step in (5, 10, 15):
         optimizer.iterations.assign(step)
-        checkpoints.save(0.0)
+        checkpoints.save({})
     assert sorted(path.name for path in tmp_path.glob("*.index")) == [
         "step-10.index",
         "step-15.index",
@@ -768,9 +774,9 @@ def test_as_many_checkpoints_are_kept_as_asked(tmp_path):
 )
 def test_checkpoint_of_another_architecture_is_refused(tmp_path, saved, now):
     model = build_transformer(dataclasses.replace(SMALL, **saved), seed=1)
-    Checkpoints(tmp_path, model, optimizer_for(model), model, keep=2).save(1.0)
+    checkpoints_in(tmp_path, model).save({})
     model = build_transformer(dataclasses.replace(SMALL, **now), seed=1)
-    checkpoints = Checkpoints(tmp_path, model, optimizer_for(model), model, keep=2)
+    checkpoints = checkpoints_in(tmp_path, model)
     with pytest.raises(ConfigError, match="checkpoints can be restored"):
         checkpoints.restore()
 

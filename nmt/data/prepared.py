@@ -1,5 +1,6 @@
 """Preparing a run folder: corpus → tokenizers → token ids on disk."""
 
+import io
 import json
 import logging
 import zipfile
@@ -58,6 +59,12 @@ def prepare(run: RunFolder, config: Config, record: dict, data_dir: str | None =
     Returns:
       The number of pairs dropped, by reason.
     """
+    left_over = [path for path in (run.checkpoints, run.weights_file) if path.exists()]
+    if left_over:
+        raise ConfigError(
+            f"{run.path}: not prepared, but holds {' and '.join(path.name for path in left_over)} "
+            f"of an earlier run, which would not fit; delete them or choose another run folder"
+        )
     corpus = load_corpus(config.data, data_dir)
     splits, dropped = corpus
     source_tokenizer = train_tokenizer(
@@ -145,9 +152,12 @@ def prepare(run: RunFolder, config: Config, record: dict, data_dir: str | None =
 
 
 def load_train(run: RunFolder) -> Prepared:
-    """Read the training ids of a prepared run."""
+    """Read the training ids of a prepared run, if they are still those that were prepared."""
     try:
-        with np.load(run.train_file) as arrays:
+        content = run.train_file.read_bytes()
+        if sha256(content) != run.fingerprint()[run.train_file.name]:
+            raise ValueError("the file has changed since the run was prepared")
+        with np.load(io.BytesIO(content)) as arrays:
             return Prepared(
                 Encoded(arrays["source_ids"], arrays["source_lengths"]),
                 Encoded(arrays["target_ids"], arrays["target_lengths"]),

@@ -19,7 +19,8 @@ def architecture(config: ModelConfig) -> str:
     Shapes alone would not do: another number of heads has the same ones, and another model.
     """
     facts = dataclasses.asdict(config)
-    del facts["dropout_rate"]
+    for name in ("dropout_rate", "attention_dropout_rate", "activation_dropout_rate"):
+        del facts[name]
     return json.dumps(facts)
 
 

@@ -1,6 +1,5 @@
 """How the work is laid out on the hardware."""
 
-import itertools
 import os
 import platform
 from pathlib import Path
@@ -38,11 +37,16 @@ def share_cores(parts: int) -> None:
         pass  # already computing, as in a notebook: right, only slower
 
 
-def split_rows(tensors, parts: int):
-    """Split tensors of B rows each into `parts` lists of tensors of about B / parts rows.
+def rows_of(tensors, part, parts):
+    """Return rows `part` / `parts` to (`part` + 1) / `parts` of tensors of B rows each.
 
-    With fewer rows than parts, some lists hold tensors without rows.
+    With fewer rows than parts, some parts are tensors without rows. `part` may be a tensor.
     """
     rows = tf.shape(tensors[0])[0]
-    edges = [rows * part // parts for part in range(parts + 1)]
-    return [[tensor[start:end] for tensor in tensors] for start, end in itertools.pairwise(edges)]
+    start, end = rows * part // parts, rows * (part + 1) // parts
+    return [tensor[start:end] for tensor in tensors]
+
+
+def split_rows(tensors, parts: int):
+    """Split tensors of B rows each into `parts` lists of tensors of about B / parts rows."""
+    return [rows_of(tensors, part, parts) for part in range(parts)]

@@ -1,118 +1,111 @@
-"""The training loop, and the few things it is made of."""
+"""The training loop."""
 
-import json
 import logging
 import math
-import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
-from nmt.config import TrainingConfig
-from nmt.data.batches import Batch, batches_from, make_batch, plan_epoch
-from nmt.data.prepared import Prepared, encode_pairs, load_held_out, load_train
+from nmt.config import ConfigError, TrainingConfig
+from nmt.data.batches import batches_from, plan_epoch
+from nmt.data.prepared import encode_pairs, load_held_out, load_train
+from nmt.decoding.translator import Translator
 from nmt.model.transformer import Transformer, build_transformer
-from nmt.model.weights import save_weights
-from nmt.run_folder import RunFolder, write_text
-from nmt.text.tokenizer import PAD
-from nmt.training.checkpoints import Checkpoints
-from nmt.training.losses import TokenSums, token_sums
+from nmt.model.weights import load_weights, save_weights
+from nmt.run_folder import RunFolder
+from nmt.training.checkpoints import Checkpoints, mean_weights, steps_in
+from nmt.training.interrupts import Interrupts
+from nmt.training.metrics import Meter, Metrics, Report
 from nmt.training.optimizer import FusedAdam
 from nmt.training.schedule import WarmupSchedule
-from nmt.training.strategy import keras_policy, split_rows
+from nmt.training.step import make_train_step, move_averages
+from nmt.training.strategy import keras_policy
+from nmt.training.validation import Validation, make_predict, translation_bleu, validate
+from nmt.training.workers import Workers, one_device
 
 log = logging.getLogger(__name__)
 
 # Updates between two reports; each report is one line in metrics.jsonl.
 REPORT_STEPS = 20
 
-# Updates between two steps of the averaged weights: a pass over the memory is worth sparing.
-AVERAGE_STEPS = 10
-
 
 class TrainingError(RuntimeError):
     """Training cannot go on; the last good checkpoint is untouched."""
 
 
-class Report(NamedTuple):
-    """Where the training stands; loss, accuracy and speed are means since the report before."""
-
-    step: int
-    epoch: float  # passes over the training pairs so far
-    minutes: float  # spent training, all starts together
-    loss: float  # nats a target token, label smoothing included
-    token_accuracy: float  # share of target tokens whose most likely prediction is right
-    learning_rate: float
-    tokens_per_second: float  # source and target tokens, padding not counted
-    done: float | None  # share of the way to the nearest limit, 0 to 1; None without a limit
-
-
-class Validation(NamedTuple):
-    """How well the held-out validation pairs are predicted, given the reference so far."""
-
-    step: int
-    validation_loss: float  # nats a target token, without label smoothing
-    validation_accuracy: float
-
-
-def train(run: RunFolder, on_report: Callable[[Report], None]) -> Validation:
+def train(
+    run: RunFolder,
+    on_report: Callable[[Report], None],
+    workers: Workers | None = None,
+    make_optimizer: Callable = lambda rate: FusedAdam(rate, beta_1=0.9, beta_2=0.98, epsilon=1e-9),
+) -> Validation | None:
     """Train a prepared run up to the first of its limits, going on from its last checkpoint.
 
     Args:
-      run: gets checkpoints, metrics.jsonl and, with every checkpoint, model.weights.h5.
+      run: gets checkpoints, metrics and model.weights.h5: with `validation_sentences` the
+        weights of the best BLEU so far, otherwise those of the last checkpoint.
       on_report: called every REPORT_STEPS steps.
+      workers: who trains together, all with the same run folder; None: this process alone.
+      make_optimizer: from a learning-rate schedule to a Keras optimizer; default: section 5.3.
 
     Returns:
-      The validation of the final weights.
+      The validation of the final weights, on the chief; None on the other workers.
 
     Raises:
-      TrainingError: loss or gradient are no longer finite numbers.
-      KeyboardInterrupt: passed on after a checkpoint has been written.
+      TrainingError: loss or gradient are no longer finite numbers, or the workers disagree.
+      KeyboardInterrupt: Ctrl-C or SIGTERM, after a checkpoint has been written.
     """
+    workers = workers or one_device()
     config = run.config().training
+    if config.deterministic:
+        tf.config.experimental.enable_op_determinism()
     data = load_train(run)
-    model = build_transformer(run.model_config(), config.seed, keras_policy(config.precision))
-    # Section 5.3 of the paper.
-    schedule = WarmupSchedule(model.config.d_model, config.warmup_steps, config.peak_learning_rate)
-    optimizer = FusedAdam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9)
-    optimizer.build(model.trainable_variables)
+    epoch_steps = len(plan_epoch(data, config.batch_tokens, config.seed, epoch=0))
+    schedule = WarmupSchedule(
+        run.config().model.d_model, config.warmup_steps, config.peak_learning_rate
+    )
+    with workers.strategy.scope():
+        model = build_transformer(run.model_config(), config.seed, keras_policy(config.precision))
+        optimizer = make_optimizer(schedule)
+        optimizer.build(model.trainable_variables)
     # What is validated and kept: a moving average of the weights, or the weights themselves.
     averaged = build_transformer(run.model_config()) if config.weight_average else model
     averaged.set_weights(model.get_weights())
     checkpoints = Checkpoints(
-        run.checkpoints, model, optimizer, averaged, keep=config.keep_checkpoints
+        *(run.checkpoints, model, optimizer, averaged),
+        keep=config.keep_checkpoints,
+        fingerprint=run.fingerprint(),
     )
-    if checkpoints.restore():
-        log.info("going on from step %s", f"{checkpoints.step:,}")
+    state = checkpoints.restore() or {}
     step = checkpoints.step
-    metrics = Metrics(run.metrics_file, step)
-    meter = Meter(checkpoints.minutes)
-    train_step = make_train_step(model, optimizer, config)
-    predict = make_predict(averaged)
-    validation_pairs = encode_pairs(load_held_out(run, "validation"), *run.tokenizers())
-    epoch_steps = len(plan_epoch(data, config.batch_tokens, config.seed, epoch=0))
+    if state:
+        log.info("going on from step %s", f"{step:,}")
+    meter = Meter(state.get("minutes", 0.0), state.get("sums", (0.0, 0.0, 0.0)))
+    keeper = _Keeper(run, averaged, state)
+    if workers.is_chief:
+        keeper.start(step)
+    train_step = make_train_step(model, optimizer, config, workers.strategy)
 
-    def save():
+    def save_state():
         check_weights(step, model)
-        checkpoints.save(meter.minutes())
-        save_weights(averaged, run.weights_file)
-
-    def validate_and_save():
-        validation = validate(predict, validation_pairs, step)
-        # A wrecked model must not take the place of a good one: look first, then save.
-        check_finite(step, schedule, validation_loss=validation.validation_loss)
-        save()
-        metrics.write(validation)
-        return validation
+        checkpoints.save({"minutes": meter.minutes(), "sums": meter.sums, **keeper.state()})
 
     saved_at = meter.minutes()
-    try:
+    with Interrupts() as interrupts:
         for batch in batches_from(data, config.batch_tokens, config.seed, step):
-            done = share_done(config, step, step / epoch_steps, meter.minutes())
-            if done is not None and done >= 1:
+            # What the chief says of time and patience holds for all; anyone may be interrupted.
+            minutes, patience_lost, interrupted, steps = workers.sum(
+                [meter.minutes(), keeper.patience_lost, interrupts.asked, step]
+                if workers.is_chief
+                else [0.0, 0.0, interrupts.asked, step]
+            )
+            if steps != step * workers.size:
+                raise TrainingError(
+                    f"step {step:,}: another worker is at another step: all workers need the same "
+                    f"run folder, on storage that they share"
+                )
+            done = share_done(config, step, step / epoch_steps, minutes)
+            if interrupted or patience_lost or (done is not None and done >= 1):
                 break
             sums, gradient_norm = train_step(*batch)
             step += 1
@@ -120,93 +113,96 @@ def train(run: RunFolder, on_report: Callable[[Report], None]) -> Validation:
             meter.add(sums, batch)
             if config.weight_average:
                 move_averages(averaged, model, step, config.weight_average)
+            if not workers.is_chief:
+                continue
             if step % REPORT_STEPS == 0:
                 report = meter.report(step, step / epoch_steps, float(schedule(step - 1)), done)
-                metrics.write(report)
+                keeper.metrics.write(report)
                 on_report(report)
-            if meter.minutes() - saved_at >= config.checkpoint_minutes:
-                validate_and_save()
+            if checkpoint_due(config, step, meter.minutes() - saved_at):
+                keeper.validate(step, schedule)
+                save_state()
                 saved_at = meter.minutes()
-    except KeyboardInterrupt:
-        save()
-        raise
-    return validate_and_save()
+        if workers.is_chief:
+            if not interrupted:
+                keeper.validate(step, schedule)
+            save_state()
+            keeper.complete()
+    if interrupted:
+        raise KeyboardInterrupt
+    return keeper.validation if workers.is_chief else None
 
 
-def make_train_step(model: Transformer, optimizer: FusedAdam, config: TrainingConfig):
-    """Return a tf.function that makes one update from a batch, traced once for all shapes.
+class _Keeper:
+    """On the chief: validates, remembers the best, and keeps its weights."""
 
-    Its arguments are the fields of a Batch; it returns TokenSums and the gradient's global norm.
-    """
-    ids = tf.TensorSpec([None, None], tf.int32)
-    weights = model.trainable_variables
+    metrics: Metrics
 
-    def sums_of(source_ids, target_in_ids, target_out_ids):
-        encoded = model.encode(source_ids, training=True)
-        memory = model.project_memory(encoded)
-        decoded = model.decode(target_in_ids, memory, encoded.may_attend, training=True)
-        # The final layer is a third of the work: it is spared the padding.
-        real = tf.where(target_out_ids != PAD)
-        logits = model.project(tf.gather_nd(decoded.hidden, real))  # (real tokens, V)
-        labels = tf.gather_nd(target_out_ids, real)
-        return token_sums(logits, labels, config.label_smoothing)
+    def __init__(self, run: RunFolder, averaged: Transformer, state: dict):
+        self._run = run
+        self._averaged = averaged
+        self._config = run.config()
+        tokenizers = run.tokenizers()
+        self._pairs = load_held_out(run, "validation")
+        self._encoded = encode_pairs(self._pairs, *tokenizers)
+        self._predict = make_predict(averaged)
+        self._translator = Translator(averaged, *tokenizers)
+        # Of the best so far: BLEU, then loss, which tells early weights of BLEU 0 apart.
+        self._best: tuple[float, float] = tuple(state.get("best", (-1.0, 0.0)))
+        self._worse: int = state.get("worse", 0)  # validations since the best
+        last = state.get("validation")
+        self.validation = Validation(*last) if last else None
 
-    @tf.function(input_signature=[ids, ids, ids])
-    def train_step(*batch):
-        with tf.GradientTape() as tape:
-            parts = [sums_of(*part) for part in split_rows(batch, config.batch_parts)]
-            sums = TokenSums(*(tf.add_n(values) for values in zip(*parts, strict=True)))
-            loss = sums.loss / sums.tokens
-        # Embedding gradients come as slices; made whole, Adam treats all weights alike.
-        gradients = [tf.convert_to_tensor(g) for g in tape.gradient(loss, weights)]
-        optimizer.apply_gradients(zip(gradients, weights, strict=True))
-        return sums, tf.linalg.global_norm(gradients)
+    def start(self, step: int) -> None:
+        """Open the files that only one process may write, at `step`."""
+        self.metrics = Metrics(self._run, step)
 
-    return train_step
+    @property
+    def patience_lost(self) -> bool:
+        """Whether as many validations as `patience` brought no better BLEU."""
+        patience = self._config.training.patience
+        return patience is not None and self._worse >= patience
+
+    def state(self) -> dict:
+        """Return what has to survive a stop."""
+        return {
+            "best": self._best,
+            "worse": self._worse,
+            "validation": self.validation,
+        }
+
+    def validate(self, step: int, schedule: WarmupSchedule) -> None:
+        """Validate, log it, and keep the weights if none before were better; once for a step."""
+        if self.validation and self.validation.step == step:
+            return
+        validation = validate(self._predict, self._encoded, step)
+        # A wrecked model must not take the place of a good one: look first, then save.
+        check_finite(step, schedule, validation_loss=validation.validation_loss)
+        sentences = self._config.training.validation_sentences
+        if sentences:
+            language = self._config.data.target_language
+            bleu = translation_bleu(self._translator, self._pairs[:sentences], language)
+            validation = validation._replace(validation_bleu=bleu)
+            quality = bleu, -validation.validation_loss
+            self._worse = 0 if quality > self._best else self._worse + 1
+            self._best = max(quality, self._best)
+        self.metrics.write(validation)
+        self.validation = validation
+        # Before the checkpoint: killed between the two, the training does this step over again.
+        if not sentences or self._worse == 0:
+            save_weights(self._averaged, self._run.weights_file)
+
+    def complete(self) -> None:
+        """Leave weights to translate with, whenever the training was stopped."""
+        if not self._run.weights_file.is_file() or not self._config.training.validation_sentences:
+            save_weights(self._averaged, self._run.weights_file)
 
 
-def move_averages(averaged: Transformer, model: Transformer, step: int, decay: float) -> None:
-    """Move each averaged weight: average = d · average + (1 - d) · weight.
-
-    Every AVERAGE_STEPS updates only. The decay d rises from 0 to `decay`, a decay per update, to
-    the power of AVERAGE_STEPS: the random start is forgotten at once.
-    """
-    moves, rest = divmod(step, AVERAGE_STEPS)
-    if rest and moves:
-        return
-    decay = min(decay**AVERAGE_STEPS, moves / (moves + 9))
-    _move_towards(
-        [average.value for average in averaged.trainable_variables],
-        [weight.value for weight in model.trainable_variables],
-        tf.constant(1 - decay),
-    )
-
-
-@tf.function
-def _move_towards(averages, weights, share):
-    # One graph: as single operations from Python, it took a sixth of the training time.
-    for average, weight in zip(averages, weights, strict=True):
-        average.assign_add(share * (weight - average))
-
-
-def make_predict(model: Transformer):
-    """Return a tf.function from source and target-in ids to logits, traced once for all shapes."""
-    ids = tf.TensorSpec([None, None], tf.int32)
-    return tf.function(lambda *inputs: model(inputs), input_signature=[ids, ids])
-
-
-def validate(predict: Callable, pairs: Prepared, step: int) -> Validation:
-    """Predict every token of `pairs` from the reference before it."""
-    loss = correct = tokens = 0.0
-    sources, targets = pairs.source.split(), pairs.target.split()
-    for indices in plan_epoch(pairs, batch_tokens=4096, seed=0, epoch=0):
-        batch = make_batch([sources[i] for i in indices], [targets[i] for i in indices])
-        logits = predict(batch.source_ids, batch.target_in_ids)
-        sums = token_sums(logits, batch.target_out_ids)
-        loss += float(sums.loss)
-        correct += float(sums.correct)
-        tokens += float(sums.tokens)
-    return Validation(step, loss / tokens, correct / tokens)
+def checkpoint_due(config: TrainingConfig, step: int, minutes: float) -> bool:
+    """Say whether it is time for a checkpoint, `minutes` after the last one."""
+    if config.checkpoint_steps:
+        return step % config.checkpoint_steps == 0
+    return minutes >= config.checkpoint_minutes
 
 
 def share_done(config: TrainingConfig, step: int, epoch: float, minutes: float) -> float | None:
@@ -240,57 +236,28 @@ def check_weights(step: int, model: Transformer) -> None:
             )
 
 
-class Meter:
-    """Adds up what happens between two reports."""
+def average_checkpoints(run: RunFolder, last: int) -> tuple[list[int], Validation, Validation]:
+    """Make model.weights.h5 the mean of the weights in the `last` checkpoints of a run.
 
-    def __init__(self, minutes_before: float):
-        self._started = time.perf_counter() - 60 * minutes_before
-        self._sums = TokenSums(0.0, 0.0, 0.0)
-        self._source_and_target = 0.0
-        self._since = time.perf_counter()
+    Returns:
+      The steps, and the validation loss of the weights file before and after.
 
-    def minutes(self) -> float:
-        """Return the minutes spent training, all starts together."""
-        return (time.perf_counter() - self._started) / 60
-
-    def add(self, sums: TokenSums, batch: Batch) -> None:
-        """Count one update."""
-        self._sums = TokenSums(
-            *(so_far + float(new) for so_far, new in zip(self._sums, sums, strict=True))
+    Raises:
+      ConfigError: there are not so many checkpoints, or one cannot be read.
+    """
+    steps = steps_in(run.checkpoints)[:last]
+    if len(steps) < last:
+        raise ConfigError(
+            f"{run.checkpoints}: has {len(steps)} checkpoints, not {last}; "
+            f"training.keep_checkpoints says how many are kept"
         )
-        real = np.count_nonzero(batch.source_ids != PAD) + float(sums.tokens)
-        self._source_and_target += real
-
-    def report(self, step: int, epoch: float, rate: float, done: float | None) -> Report:
-        """Return the means since the last report, and begin again."""
-        seconds = time.perf_counter() - self._since
-        report = Report(
-            step=step,
-            epoch=epoch,
-            minutes=self.minutes(),
-            loss=self._sums.loss / self._sums.tokens,
-            token_accuracy=self._sums.correct / self._sums.tokens,
-            learning_rate=rate,
-            tokens_per_second=self._source_and_target / seconds,
-            done=done,
-        )
-        self._sums = TokenSums(0.0, 0.0, 0.0)
-        self._source_and_target = 0.0
-        self._since = time.perf_counter()
-        return report
-
-
-class Metrics:
-    """metrics.jsonl: one JSON object a line, appended."""
-
-    def __init__(self, path: Path, step: int):
-        """Open the file for a training that is at `step`: later lines belong to a lost future."""
-        self._path = path
-        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-        kept = [line for line in lines if line.endswith("}") and json.loads(line)["step"] <= step]
-        write_text(path, "".join(line + "\n" for line in kept))
-
-    def write(self, record: Report | Validation) -> None:
-        """Append a record."""
-        with open(self._path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(record._asdict()) + "\n")
+    model = build_transformer(run.model_config())
+    predict = make_predict(model)
+    pairs = encode_pairs(load_held_out(run, "validation"), *run.tokenizers())
+    load_weights(model, run.weights_file)
+    before = validate(predict, pairs, steps[0])
+    weights = mean_weights(run.checkpoints, steps)
+    for variable, value in zip(model.trainable_variables, weights, strict=True):
+        variable.assign(value)
+    save_weights(model, run.weights_file)
+    return steps, before, validate(predict, pairs, steps[0])
