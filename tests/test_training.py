@@ -23,13 +23,13 @@ from nmt.text.tokenizer import BOS, EOS, PAD
 from nmt.training import trainer, validation
 from nmt.training.checkpoints import Checkpoints
 from nmt.training.losses import TokenSums, smoothed_cross_entropy, token_sums
-from nmt.training.metrics import Meter
+from nmt.training.metrics import Meter, Metrics, Report
 from nmt.training.optimizer import FusedAdam
 from nmt.training.schedule import WarmupSchedule, learning_rate
 from nmt.training.step import AVERAGE_STEPS, make_train_step, move_averages
 from nmt.training.strategy import split_rows
 from nmt.training.trainer import TrainingError, train
-from nmt.training.validation import make_predict, validate
+from nmt.training.validation import Validation, make_predict, validate
 
 SMALL = ModelConfig(
     num_layers=1,
@@ -447,6 +447,28 @@ def test_meter_divides_once():
     report = meter.report(40, 1.5, 1e-3, None)
     assert report.loss == pytest.approx(32 / 10)
     assert report.token_accuracy == pytest.approx(4 / 10)
+
+
+def test_tensorboard_shows_what_the_file_says(tmp_path):
+    """Also after a stop: each step once, and nothing of the future that was lost."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run = RunFolder(tmp_path)
+    metrics = Metrics(run, step=0)
+    for step in (20, 40, 60):
+        metrics.write(Report(step, 0.5, 1.0, 8.0 / step, 0.25, 1e-3, 100.0, None))
+        metrics.write(Validation(step, 9.0 / step, 0.5, None if step == 20 else float(step)))
+    with open(run.metrics_file, "a", encoding="utf-8") as file:
+        file.write('{"step": 80, "epo')  # killed while writing
+    again = Metrics(run, step=40)
+    again.write(Report(60, 0.75, 1.5, 0.5, 0.5, 1e-3, 100.0, None))
+    assert [r["step"] for r in run.metrics()] == [20, 20, 40, 40, 60]
+    events = EventAccumulator(str(run.tensorboard), size_guidance={"tensors": 0})
+    events.Reload()
+    for name in ("loss", "token_accuracy", "learning_rate", "validation_loss", "validation_bleu"):
+        shown = [(e.step, float(tf.make_ndarray(e.tensor_proto))) for e in events.Tensors(name)]
+        logged = [(r["step"], r[name]) for r in run.metrics() if r.get(name) is not None]
+        assert shown == [(step, pytest.approx(value)) for step, value in logged]
 
 
 # Validation --------------------------------------------------------------------------------------
