@@ -10,9 +10,59 @@ from nmt.model.attention import Attended, KeysValues, MultiHeadAttention
 LAYER_NORM_EPSILON = 1e-6
 
 
-def layer_norm(name, dtype):
-    """Return a LayerNormalization as used throughout."""
-    return keras.layers.LayerNormalization(epsilon=LAYER_NORM_EPSILON, name=name, dtype=dtype)
+def layer_norm(x, gamma, beta):
+    """Return x with mean 0 and variance 1 over the last axis, times gamma, plus beta.
+
+    Args:
+      x: (..., M), any float dtype; computed in float32, as half precision has too few digits.
+      gamma: (M,) float32.
+      beta: (M,) float32.
+
+    Returns:
+      (..., M) in the dtype of x. Source: Ba et al. 2016, equation 4.
+    """
+
+    # The gradient by hand: TensorFlow's own chain passes over the memory twice as often.
+    @tf.custom_gradient
+    def norm(x, gamma, beta):
+        x32 = tf.cast(x, tf.float32)
+        centered = x32 - tf.reduce_mean(x32, -1, keepdims=True)
+        variance = tf.reduce_mean(centered * centered, -1, keepdims=True)
+        scale = tf.math.rsqrt(variance + LAYER_NORM_EPSILON)
+        normed = centered * scale
+
+        def gradient(upstream):
+            upstream = tf.cast(upstream, tf.float32)
+            inner = upstream * gamma
+            inner -= tf.reduce_mean(inner, -1, keepdims=True) + normed * tf.reduce_mean(
+                inner * normed, -1, keepdims=True
+            )
+            others = list(range(x.shape.rank - 1))
+            return (
+                tf.cast(scale * inner, x.dtype),
+                tf.reduce_sum(upstream * normed, others),
+                tf.reduce_sum(upstream, others),
+            )
+
+        return tf.cast(normed * gamma + beta, x.dtype), gradient
+
+    return norm(x, gamma, beta)
+
+
+@keras.saving.register_keras_serializable("nmt")
+class LayerNorm(keras.layers.Layer):
+    """`layer_norm` with its weights; the same as Keras' LayerNormalization, only faster."""
+
+    def build(self, input_shape):
+        """Create gamma and beta for the size of the last axis."""
+        size = (input_shape[-1],)
+        self.gamma = self.add_weight(shape=size, initializer="ones", autocast=False, name="gamma")
+        self.beta = self.add_weight(shape=size, initializer="zeros", autocast=False, name="beta")
+        self.built = True
+
+    def call(self, x):
+        """Normalize (..., M) over its last axis."""
+        return layer_norm(x, tf.convert_to_tensor(self.gamma), tf.convert_to_tensor(self.beta))
 
 
 class DecoderLayerOutput(NamedTuple):
@@ -100,9 +150,9 @@ class EncoderLayer(_Residual):
         self.self_attention = MultiHeadAttention(
             d_model, num_heads, name="self_attention", dtype=policy
         )
-        self.self_attention_norm = layer_norm("self_attention_norm", policy)
+        self.self_attention_norm = LayerNorm(name="self_attention_norm", dtype=policy)
         self.feed_forward = FeedForward(d_model, dff, name="feed_forward", dtype=policy)
-        self.feed_forward_norm = layer_norm("feed_forward_norm", policy)
+        self.feed_forward_norm = LayerNorm(name="feed_forward_norm", dtype=policy)
 
     def build(self, input_shape=None):
         """Build the sub-layers."""
@@ -142,13 +192,13 @@ class DecoderLayer(_Residual):
         self.self_attention = MultiHeadAttention(
             d_model, num_heads, name="self_attention", dtype=policy
         )
-        self.self_attention_norm = layer_norm("self_attention_norm", policy)
+        self.self_attention_norm = LayerNorm(name="self_attention_norm", dtype=policy)
         self.cross_attention = MultiHeadAttention(
             d_model, num_heads, name="cross_attention", dtype=policy
         )
-        self.cross_attention_norm = layer_norm("cross_attention_norm", policy)
+        self.cross_attention_norm = LayerNorm(name="cross_attention_norm", dtype=policy)
         self.feed_forward = FeedForward(d_model, dff, name="feed_forward", dtype=policy)
-        self.feed_forward_norm = layer_norm("feed_forward_norm", policy)
+        self.feed_forward_norm = LayerNorm(name="feed_forward_norm", dtype=policy)
 
     def build(self, input_shape=None):
         """Build the sub-layers."""

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from nmt.config import ModelConfig
 from nmt.model.attention import KeysValues
-from nmt.model.layers import DecoderLayer, EncoderLayer, layer_norm
+from nmt.model.layers import DecoderLayer, EncoderLayer, LayerNorm
 from nmt.model.masks import look_ahead_mask, padding_mask
 from nmt.model.positions import sinusoidal_positions
 
@@ -63,8 +63,8 @@ class Transformer(keras.Model):
         self.encoder_layers = [EncoderLayer(name=f"encoder_{i}", **sizes) for i in layers]
         self.decoder_layers = [DecoderLayer(name=f"decoder_{i}", **sizes) for i in layers]
         if config.norm == "pre":
-            self.encoder_norm = layer_norm("encoder_norm", policy)
-            self.decoder_norm = layer_norm("decoder_norm", policy)
+            self.encoder_norm = LayerNorm(name="encoder_norm", dtype=policy)
+            self.decoder_norm = LayerNorm(name="decoder_norm", dtype=policy)
         if not config.tie_embeddings:
             self.output_projection = keras.layers.Dense(
                 config.target_vocab_size, name="output_projection", dtype=policy
