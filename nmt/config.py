@@ -169,8 +169,11 @@ PRESETS = {
             batch_parts=2,
             warmup_steps=2000,
             peak_learning_rate=1e-3,
+            clip_norm=1.0,
             weight_average=0.999,
             max_epochs=20,
+            validation_sentences=200,
+            patience=10,
             precision="auto",
         ),
     ),
@@ -178,12 +181,16 @@ PRESETS = {
     "base": Config(
         data=DataConfig(max_tokens=256),
         model=ModelConfig(6, 512, 8, 2048, source_vocab_size=32000, target_vocab_size=32000),
-        training=TrainingConfig(batch_tokens=50000, max_steps=100_000),
+        training=TrainingConfig(
+            batch_tokens=50000, max_steps=100_000, checkpoint_minutes=30.0, validation_sentences=500
+        ),
     ),
     "big": Config(
         data=DataConfig(max_tokens=256),
         model=ModelConfig(6, 1024, 16, 4096, 0.3, source_vocab_size=32000, target_vocab_size=32000),
-        training=TrainingConfig(batch_tokens=50000, max_steps=300_000),
+        training=TrainingConfig(
+            batch_tokens=50000, max_steps=300_000, checkpoint_minutes=30.0, validation_sentences=500
+        ),
     ),
 }
 

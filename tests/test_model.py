@@ -17,7 +17,7 @@ from nmt.model.attention import (
     attention_weights,
     scaled_dot_product_attention,
 )
-from nmt.model.layers import DecoderLayer, EncoderLayer
+from nmt.model.layers import LAYER_NORM_EPSILON, DecoderLayer, EncoderLayer, LayerNorm
 from nmt.model.masks import look_ahead_mask, padding_mask
 from nmt.model.positions import sinusoidal_positions
 from nmt.model.transformer import Transformer, build_transformer
@@ -669,3 +669,48 @@ def test_unknown_norm(layer_class):
 def test_odd_width():
     with pytest.raises(ConfigError, match=r"d_model must be even.*15"):
         ModelConfig(d_model=15, num_heads=1)
+
+
+# Dropout inside the sub-layers --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["attention_dropout_rate", "activation_dropout_rate"])
+def test_inner_dropout_is_on_in_training_only(kind):
+    without = dataclasses.replace(SMALL, dropout_rate=0.0)
+    model = build_transformer(dataclasses.replace(without, **{kind: 0.5}), 1)
+    plain = build_transformer(without, 2)
+    plain.set_weights([w.numpy() for w in model.trainable_variables])
+    inputs = SOURCE, TARGET_IN
+    np.testing.assert_allclose(model(inputs), plain(inputs), atol=1e-6)
+    first, again = (np.array(model(inputs, training=True)) for _ in range(2))
+    assert np.abs(first - again).max() > 1e-3
+    np.testing.assert_allclose(plain(inputs, training=True), plain(inputs), atol=1e-6)
+
+
+def test_attention_dropout_hides_nothing_from_the_view():
+    """The weights that are shown sum to 1, whatever was dropped on the way to the output."""
+    layer = MultiHeadAttention(8, 2, dropout_rate=0.9)
+    layer.build()
+    x = np.random.default_rng(0).normal(size=(1, 5, 8)).astype(np.float32)
+    np.testing.assert_allclose(np.sum(layer(x, x, training=True).weights, -1), 1, rtol=1e-5)
+    kept = scaled_dot_product_attention(*[tf.ones([1, 1, 40, 4])] * 3, dropout=layer.dropout)
+    np.testing.assert_allclose(kept.output, 1, rtol=1e-5)  # off, unless training
+
+
+def test_layer_norm_and_its_gradient_are_those_of_keras():
+    random = np.random.default_rng(0)
+    x = tf.constant(random.normal(3, 2, (2, 3, 8)), tf.float32)
+    upstream = tf.constant(random.normal(size=(2, 3, 8)), tf.float32)
+    scales = random.normal(size=(2, 8))
+    found = []
+    for layer in (LayerNorm(), keras.layers.LayerNormalization(epsilon=LAYER_NORM_EPSILON)):
+        layer.build((None, None, 8))
+        for variable, values in zip(layer.weights, scales, strict=True):
+            variable.assign(values)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = layer(x)
+        gradients = tape.gradient(y, [x, *(v.value for v in layer.trainable_variables)], upstream)
+        found.append([y, *gradients])
+    for mine, other in zip(*found, strict=True):
+        np.testing.assert_allclose(mine, other, atol=1e-5)

@@ -91,7 +91,7 @@ def kill_again_and_again(run, arguments, environment, kills, seed):
             before = len(RunFolder(run).metrics())
             wait_until(lambda before=before: len(RunFolder(run).metrics()) > before, process)
             # Of what follows, half is computing and half is writing.
-            time.sleep(chance.uniform(0.0, 1.5))
+            time.sleep(chance.uniform(0.0, 1.0))
         finally:
             process.kill()
         process.communicate()
@@ -116,7 +116,7 @@ def test_killed_in_the_middle_of_an_epoch(tmp_path, pairs_file, user_environment
 
 @pytest.mark.slow
 def test_twenty_kills(tmp_path, pairs_file, user_environment):
-    settings = ["training.checkpoint_steps=7", "training.max_steps=6000"]
+    settings = ["training.checkpoint_steps=7", "training.max_steps=2500"]
     straight = command(tmp_path / "straight", pairs_file, *settings)
     finish(begin(straight, user_environment), timeout=1200)
     broken = command(tmp_path / "broken", pairs_file, *settings)

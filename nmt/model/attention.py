@@ -43,11 +43,16 @@ def attention_weights(query_BHQD, keys_BHKD, may_attend=None):
     return tf.nn.softmax(scores_BHQK)
 
 
-def scaled_dot_product_attention(query_BHQD, keys_BHKD, values_BHKD, may_attend=None):
-    """Return Attended: softmax(Q Kᵀ / √d_k) V as (B, H, Q, D), and the weights (equation 1)."""
+def scaled_dot_product_attention(
+    query_BHQD, keys_BHKD, values_BHKD, may_attend=None, dropout=lambda weights: weights
+):
+    """Return Attended: softmax(Q Kᵀ / √d_k) V as (B, H, Q, D), and the weights (equation 1).
+
+    `dropout` is applied to the weights that make the output; those returned are without it.
+    """
     weights_BHQK = attention_weights(query_BHQD, keys_BHKD, may_attend)
-    output_BHQD = tf.matmul(tf.cast(weights_BHQK, values_BHKD.dtype), values_BHKD)
-    return Attended(output_BHQD, weights_BHQK)
+    dropped_BHQK = dropout(tf.cast(weights_BHQK, values_BHKD.dtype))
+    return Attended(tf.matmul(dropped_BHQK, values_BHKD), weights_BHQK)
 
 
 @keras.saving.register_keras_serializable("nmt")
@@ -58,7 +63,7 @@ class MultiHeadAttention(keras.layers.Layer):
     before. The layer itself remembers nothing between calls.
     """
 
-    def __init__(self, d_model, num_heads, **kwargs):
+    def __init__(self, d_model, num_heads, dropout_rate=0.0, **kwargs):
         super().__init__(**kwargs)
         if d_model % num_heads:
             raise ValueError(
@@ -67,6 +72,8 @@ class MultiHeadAttention(keras.layers.Layer):
             )
         self.d_model = d_model
         self.num_heads = num_heads
+        self.dropout_rate = dropout_rate
+        self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy)
         # The projections have biases, as in Keras and the tutorials; the paper writes none.
         dense = dict(units=d_model, dtype=self.dtype_policy)
         self.query = keras.layers.Dense(name="query", **dense)
@@ -86,27 +93,34 @@ class MultiHeadAttention(keras.layers.Layer):
             self._split_heads(self.key(memory_BKM)), self._split_heads(self.value(memory_BKM))
         )
 
-    def attend(self, query_BQM, keys_values: KeysValues, may_attend=None) -> Attended:
+    def attend(
+        self, query_BQM, keys_values: KeysValues, may_attend=None, training=False
+    ) -> Attended:
         """Attend from (B, Q, M) vectors to what `project` returned.
 
         Args:
           query_BQM: (B, Q, M) vectors that ask.
           keys_values: from `project`.
           may_attend: bool, broadcastable to (B, H, Q, K), True = may attend; None: everything.
+          training: whether dropout of the weights is on.
 
         Returns:
           Attended with output (B, Q, M) and weights (B, H, Q, K).
         """
         query_BHQD = self._split_heads(self.query(query_BQM))
         output_BHQD, weights_BHQK = scaled_dot_product_attention(
-            query_BHQD, keys_values.keys, keys_values.values, may_attend
+            query_BHQD,
+            keys_values.keys,
+            keys_values.values,
+            may_attend,
+            lambda weights: self.dropout(weights, training=training),
         )
         joined_BQM = self._join_heads(output_BHQD)
         return Attended(self.output_projection(joined_BQM), weights_BHQK)
 
-    def call(self, query, memory, may_attend=None) -> Attended:
+    def call(self, query, memory, may_attend=None, training=False) -> Attended:
         """Project `memory` (B, K, M) and attend to it from `query` (B, Q, M)."""
-        return self.attend(query, self.project(memory), may_attend)
+        return self.attend(query, self.project(memory), may_attend, training)
 
     def _split_heads(self, x_BKM):
         shape = tf.shape(x_BKM)
@@ -120,4 +134,9 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def get_config(self):
         """Return the arguments that make this layer again."""
-        return {**super().get_config(), "d_model": self.d_model, "num_heads": self.num_heads}
+        return {
+            **super().get_config(),
+            "d_model": self.d_model,
+            "num_heads": self.num_heads,
+            "dropout_rate": self.dropout_rate,
+        }

@@ -78,10 +78,12 @@ class DecoderLayerOutput(NamedTuple):
 class FeedForward(keras.layers.Layer):
     """Two dense layers with a ReLU between, the same at every position (section 3.3)."""
 
-    def __init__(self, d_model, dff, **kwargs):
+    def __init__(self, d_model, dff, dropout_rate=0.0, **kwargs):
         super().__init__(**kwargs)
         self.d_model = d_model
         self.dff = dff
+        self.dropout_rate = dropout_rate
+        self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy)
         self.inner = keras.layers.Dense(dff, "relu", name="inner", dtype=self.dtype_policy)
         self.outer = keras.layers.Dense(d_model, name="outer", dtype=self.dtype_policy)
 
@@ -91,24 +93,39 @@ class FeedForward(keras.layers.Layer):
         self.outer.build((None, None, self.dff))
         self.built = True
 
-    def call(self, x):
+    def call(self, x, training=False):
         """Map (B, T, M) to (B, T, M)."""
-        return self.outer(self.inner(x))
+        return self.outer(self.dropout(self.inner(x), training=training))
 
     def get_config(self):
         """Return the arguments that make this layer again."""
-        return {**super().get_config(), "d_model": self.d_model, "dff": self.dff}
+        return {
+            **super().get_config(),
+            "d_model": self.d_model,
+            "dff": self.dff,
+            "dropout_rate": self.dropout_rate,
+        }
 
 
 class _Residual(keras.layers.Layer):
-    """What encoder and decoder layers share: how a sub-layer is wrapped.
+    """What encoder and decoder layers share: two sub-layers, and how a sub-layer is wrapped.
 
     Post-norm, the paper's: LayerNorm(x + Dropout(Sublayer(x))).
     Pre-norm: x + Dropout(Sublayer(LayerNorm(x))), which trains without a careful warm-up
     (Xiong et al. 2020); the stack then ends with a LayerNorm of its own.
     """
 
-    def __init__(self, d_model, num_heads, dff, dropout_rate, norm, **kwargs):
+    def __init__(
+        self,
+        d_model,
+        num_heads,
+        dff,
+        dropout_rate=0.1,
+        norm="post",
+        attention_dropout_rate=0.0,
+        activation_dropout_rate=0.0,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         if norm not in ("pre", "post"):
             raise ValueError(f"norm must be 'pre' or 'post'; received {norm!r}")
@@ -117,7 +134,24 @@ class _Residual(keras.layers.Layer):
         self.dff = dff
         self.dropout_rate = dropout_rate
         self.norm = norm
-        self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy)
+        self.attention_dropout_rate = attention_dropout_rate
+        self.activation_dropout_rate = activation_dropout_rate
+        policy = self.dtype_policy
+        self.dropout = keras.layers.Dropout(dropout_rate, dtype=policy)
+        self.self_attention = self._attention("self_attention")
+        self.self_attention_norm = LayerNorm(name="self_attention_norm", dtype=policy)
+        self.feed_forward = FeedForward(
+            *(d_model, dff, activation_dropout_rate), name="feed_forward", dtype=policy
+        )
+        self.feed_forward_norm = LayerNorm(name="feed_forward_norm", dtype=policy)
+
+    def build(self, input_shape=None):
+        """Build the sub-layers."""
+        self.self_attention.build()
+        self.feed_forward.build()
+        self.self_attention_norm.build((None, None, self.d_model))
+        self.feed_forward_norm.build((None, None, self.d_model))
+        self.built = True
 
     def before(self, x, norm_layer):
         """Return what the sub-layer reads."""
@@ -137,30 +171,21 @@ class _Residual(keras.layers.Layer):
             "dff": self.dff,
             "dropout_rate": self.dropout_rate,
             "norm": self.norm,
+            "attention_dropout_rate": self.attention_dropout_rate,
+            "activation_dropout_rate": self.activation_dropout_rate,
         }
+
+    def _attention(self, name):
+        return MultiHeadAttention(
+            *(self.d_model, self.num_heads, self.attention_dropout_rate),
+            name=name,
+            dtype=self.dtype_policy,
+        )
 
 
 @keras.saving.register_keras_serializable("nmt")
 class EncoderLayer(_Residual):
     """Self-attention, then feed-forward (section 3.1, figure 1 left)."""
-
-    def __init__(self, d_model, num_heads, dff, dropout_rate=0.1, norm="post", **kwargs):
-        super().__init__(d_model, num_heads, dff, dropout_rate, norm, **kwargs)
-        policy = self.dtype_policy
-        self.self_attention = MultiHeadAttention(
-            d_model, num_heads, name="self_attention", dtype=policy
-        )
-        self.self_attention_norm = LayerNorm(name="self_attention_norm", dtype=policy)
-        self.feed_forward = FeedForward(d_model, dff, name="feed_forward", dtype=policy)
-        self.feed_forward_norm = LayerNorm(name="feed_forward_norm", dtype=policy)
-
-    def build(self, input_shape=None):
-        """Build the sub-layers."""
-        self.self_attention.build()
-        self.feed_forward.build()
-        self.self_attention_norm.build((None, None, self.d_model))
-        self.feed_forward_norm.build((None, None, self.d_model))
-        self.built = True
 
     def call(self, x, may_attend=None, training=False) -> Attended:
         """Let every position look at every other that it may attend to.
@@ -174,11 +199,13 @@ class EncoderLayer(_Residual):
           Attended with output (B, S, M) and weights (B, H, S, S).
         """
         read = self.before(x, self.self_attention_norm)
-        attended, weights = self.self_attention(read, read, may_attend)
+        attended, weights = self.self_attention(read, read, may_attend, training=training)
         x = self.after(x, attended, self.self_attention_norm, training)
 
         read = self.before(x, self.feed_forward_norm)
-        x = self.after(x, self.feed_forward(read), self.feed_forward_norm, training)
+        x = self.after(
+            x, self.feed_forward(read, training=training), self.feed_forward_norm, training
+        )
         return Attended(x, weights)
 
 
@@ -186,28 +213,17 @@ class EncoderLayer(_Residual):
 class DecoderLayer(_Residual):
     """Self-attention, attention to the encoder, feed-forward (section 3.1, figure 1 right)."""
 
-    def __init__(self, d_model, num_heads, dff, dropout_rate=0.1, norm="post", **kwargs):
-        super().__init__(d_model, num_heads, dff, dropout_rate, norm, **kwargs)
-        policy = self.dtype_policy
-        self.self_attention = MultiHeadAttention(
-            d_model, num_heads, name="self_attention", dtype=policy
-        )
-        self.self_attention_norm = LayerNorm(name="self_attention_norm", dtype=policy)
-        self.cross_attention = MultiHeadAttention(
-            d_model, num_heads, name="cross_attention", dtype=policy
-        )
-        self.cross_attention_norm = LayerNorm(name="cross_attention_norm", dtype=policy)
-        self.feed_forward = FeedForward(d_model, dff, name="feed_forward", dtype=policy)
-        self.feed_forward_norm = LayerNorm(name="feed_forward_norm", dtype=policy)
+    def __init__(self, *args, **kwargs):
+        """Take the arguments of an EncoderLayer."""
+        super().__init__(*args, **kwargs)
+        self.cross_attention = self._attention("cross_attention")
+        self.cross_attention_norm = LayerNorm(name="cross_attention_norm", dtype=self.dtype_policy)
 
     def build(self, input_shape=None):
         """Build the sub-layers."""
-        self.self_attention.build()
+        super().build(input_shape)
         self.cross_attention.build()
-        self.feed_forward.build()
-        for norm in (self.self_attention_norm, self.cross_attention_norm, self.feed_forward_norm):
-            norm.build((None, None, self.d_model))
-        self.built = True
+        self.cross_attention_norm.build((None, None, self.d_model))
 
     def call(
         self, x, memory, past=None, self_may_attend=None, cross_may_attend=None, training=False
@@ -232,13 +248,19 @@ class DecoderLayer(_Residual):
                 tf.concat([past.keys, keys_values.keys], axis=2),
                 tf.concat([past.values, keys_values.values], axis=2),
             )
-        attended, self_weights = self.self_attention.attend(read, keys_values, self_may_attend)
+        attended, self_weights = self.self_attention.attend(
+            read, keys_values, self_may_attend, training
+        )
         x = self.after(x, attended, self.self_attention_norm, training)
 
         read = self.before(x, self.cross_attention_norm)
-        attended, cross_weights = self.cross_attention.attend(read, memory, cross_may_attend)
+        attended, cross_weights = self.cross_attention.attend(
+            read, memory, cross_may_attend, training
+        )
         x = self.after(x, attended, self.cross_attention_norm, training)
 
         read = self.before(x, self.feed_forward_norm)
-        x = self.after(x, self.feed_forward(read), self.feed_forward_norm, training)
+        x = self.after(
+            x, self.feed_forward(read, training=training), self.feed_forward_norm, training
+        )
         return DecoderLayerOutput(x, self_weights, cross_weights, keys_values)

@@ -57,6 +57,8 @@ class Transformer(keras.Model):
             dff=config.dff,
             dropout_rate=config.dropout_rate,
             norm=config.norm,
+            attention_dropout_rate=config.attention_dropout_rate,
+            activation_dropout_rate=config.activation_dropout_rate,
             dtype=policy,
         )
         layers = range(config.num_layers)

@@ -16,7 +16,7 @@ PANELS = (
     ),
     (
         "Token accuracy 词元准确率",
-        "share predicted right, given the reference so far",
+        "share predicted right",
         {"token_accuracy": "training 训练", "validation_accuracy": "validation 验证"},
     ),
     (
