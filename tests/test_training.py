@@ -15,20 +15,22 @@ import tensorflow as tf
 
 from nmt.config import Config, ConfigError, DataConfig, ModelConfig, TrainingConfig, to_json
 from nmt.data.batches import batches_from, make_batch, pad, plan_epoch
-from nmt.data.prepared import Encoded, Prepared, load_train, prepare
-from nmt.decoding.translator import Translator
+from nmt.data.prepared import Encoded, Prepared, load_held_out, load_train, prepare
+from nmt.decoding.translator import Translator, load_translator
+from nmt.evaluation.scores import corpus_scores
 from nmt.model.transformer import build_transformer
+from nmt.model.weights import load_weights
 from nmt.run_folder import RunFolder, write_text
 from nmt.text.tokenizer import BOS, EOS, PAD
 from nmt.training import trainer, validation
-from nmt.training.checkpoints import Checkpoints
+from nmt.training.checkpoints import Checkpoints, mean_weights
 from nmt.training.losses import TokenSums, smoothed_cross_entropy, token_sums
 from nmt.training.metrics import Meter, Metrics, Report
 from nmt.training.optimizer import FusedAdam
 from nmt.training.schedule import WarmupSchedule, learning_rate
 from nmt.training.step import AVERAGE_STEPS, make_train_step, move_averages
 from nmt.training.strategy import split_rows
-from nmt.training.trainer import TrainingError, train
+from nmt.training.trainer import TrainingError, average_checkpoints, train
 from nmt.training.validation import Validation, make_predict, validate
 
 SMALL = ModelConfig(
@@ -835,3 +837,98 @@ def test_prepared_pairs_fill_several_batches(tmp_path, pairs_file):
     """Else the tests of resuming would not see whether batches are repeated or left out."""
     run = prepared_run(tmp_path / "run", pairs_file)
     assert 4 <= len(plan_epoch(load_train(run), 128, seed=1, epoch=0)) <= 8
+
+
+# Best weights, patience, means of checkpoints ----------------------------------------------------
+
+
+def test_best_weights_and_patience_survive_a_resume(tmp_path, pairs_file, monkeypatch):
+    """BLEU 10, 30, then worse ones: the weights of 30 stay, and the third worse one ends it."""
+    scores = iter([10.0, 30.0, 20.0, 20.0, 29.0, 99.0])
+    monkeypatch.setattr(trainer, "translation_bleu", lambda *_: next(scores))
+    run = prepared_run(
+        tmp_path / "run", pairs_file, checkpoint_steps=2, validation_sentences=2, patience=3
+    )
+    train_quietly(run, max_steps=4)
+    best = weights_on_disk(run)
+    train_quietly(run, max_steps=6)
+    _, final = train_quietly(run, max_steps=100)
+    assert final.step == 10
+    assert [r["validation_bleu"] for r in metrics_of(run) if "validation_bleu" in r] == [
+        *(10.0, 30.0, 20.0, 20.0, 29.0)
+    ]
+    for name, value in weights_on_disk(run).items():
+        np.testing.assert_array_equal(value, best[name])
+    # Asked again, it does not begin anew.
+    assert train_quietly(run, max_steps=100)[1] == final
+
+
+def test_equal_bleu_is_decided_by_the_loss(tmp_path, pairs_file, monkeypatch):
+    """At first every BLEU is 0, and later weights are better all the same."""
+    monkeypatch.setattr(trainer, "translation_bleu", lambda *_: 0.0)
+    run = prepared_run(tmp_path / "run", pairs_file, checkpoint_steps=3, validation_sentences=2)
+    train_quietly(run, max_steps=3)
+    early = weights_on_disk(run)
+    train_quietly(run, max_steps=12)
+    losses = [r["validation_loss"] for r in metrics_of(run) if "validation_loss" in r]
+    assert losses[-1] < losses[0]
+    moved = [not np.array_equal(value, early[name]) for name, value in weights_on_disk(run).items()]
+    assert any(moved)
+
+
+def test_validation_bleu_is_that_of_translating(tmp_path, pairs_file):
+    run = prepared_run(tmp_path / "run", pairs_file, validation_sentences=2)
+    _, validation = train_quietly(run, max_steps=4)
+    pairs = load_held_out(run, "validation")[:2]
+    translations = load_translator(run.path).translate([pair.source for pair in pairs])
+    texts = [translation.text for translation in translations]
+    scores = corpus_scores(texts, [[pair.target for pair in pairs]], "zh")
+    assert validation.validation_bleu == pytest.approx(scores[0].value)
+
+
+def test_mean_of_checkpoints(parts):
+    """The weights of steps 6 and 12, added by hand."""
+    expected = []
+    for step in (6, 12):
+        reader = tf.train.load_checkpoint(str(parts.checkpoints / f"step-{step}"))
+        names = [n for n in reader.get_variable_to_shape_map() if n.startswith("averaged/")]
+        expected.append({name: reader.get_tensor(name) for name in names})
+    means = mean_weights(parts.checkpoints, [12, 6])
+    assert len(means) == len(expected[0])
+    for name in expected[0]:
+        mean = means[int(name.split("/")[1])]
+        np.testing.assert_allclose(mean, (expected[0][name] + expected[1][name]) / 2, atol=1e-6)
+
+    steps, before, after = average_checkpoints(parts, last=2)
+    assert steps == [12, 6]
+    assert before.validation_loss != after.validation_loss
+    model = build_transformer(parts.model_config())
+    load_weights(model, parts.weights_file)
+    for variable, mean in zip(model.trainable_variables, means, strict=True):
+        np.testing.assert_array_equal(variable, mean)
+    with pytest.raises(ConfigError, match="has 2 checkpoints, not 3"):
+        average_checkpoints(parts, last=3)
+
+
+def test_changed_training_data_is_refused(parts):
+    content = parts.train_file.read_bytes()
+    parts.train_file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(ConfigError, match="changed since the run was prepared"):
+        train_quietly(parts, max_steps=13)
+
+
+@pytest.mark.parametrize("name", ["source.model", "train.npz"])
+def test_checkpoint_of_other_data_is_refused(tmp_path, name, caplog):
+    """Of the same shapes: nothing but the fingerprint could tell."""
+    model = build_transformer(SMALL, seed=1)
+    checkpoints_in(tmp_path, model).save({})
+    fingerprint = {"source.model": "aaaa", "train.npz": "bbbb", name: "cccc"}
+    with pytest.raises(ConfigError, match=f"other data or another vocabulary: {name} was .*cccc"):
+        checkpoints_in(tmp_path, model, fingerprint=fingerprint).restore()
+
+
+def test_what_is_left_of_another_preparation_is_not_built_upon(parts, pairs_file):
+    config = parts.config()
+    parts.manifest_file.unlink()
+    with pytest.raises(ConfigError, match=r"not prepared, but holds checkpoints and model.weights"):
+        prepare(parts, config, record={})

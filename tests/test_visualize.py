@@ -10,6 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from nmt.config import ConfigError
 from nmt.decoding.translation import Attention, Translation
 from nmt.visualize import fonts
+from nmt.visualize.curves import plot_curves
 from nmt.visualize.fonts import font_for
 from nmt.visualize.heatmap import plot_attention, plot_translation, save_figure
 
@@ -136,3 +137,41 @@ def test_a_failed_save_leaves_nothing(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
     with pytest.raises(ConfigError, match=r"must end in \.png"):
         save_figure(figure, tmp_path / "a.bmp")
+
+
+# Learning curves ---------------------------------------------------------------------------------
+
+RECORDS = [
+    {"step": 20, "loss": 5.0, "token_accuracy": 0.1, "learning_rate": 1e-3, "done": None},
+    {"step": 40, "loss": 4.0, "token_accuracy": 0.2, "learning_rate": 2e-3, "done": None},
+    {"step": 40, "validation_loss": 4.5, "validation_accuracy": 0.2, "validation_bleu": None},
+]
+
+
+def curves_of(figure):
+    return {
+        axis.get_title().split()[0]: [line.get_xydata().tolist() for line in axis.lines]
+        for axis in figure.axes
+        if axis.get_visible()
+    }
+
+
+def test_curves_show_what_was_measured_and_nothing_else():
+    assert curves_of(plot_curves(RECORDS)) == {
+        "Loss": [[[20, 5.0], [40, 4.0]], [[40, 4.5]]],
+        "Token": [[[20, 0.1], [40, 0.2]], [[40, 0.2]]],
+        "Learning": [[[20, 1e-3], [40, 2e-3]]],
+    }
+    bleu = [*RECORDS, {"step": 60, "validation_bleu": 7.5}]
+    assert curves_of(plot_curves(bleu))["Validation"] == [[[60, 7.5]]]
+
+
+def test_no_curves_yet():
+    with pytest.raises(ValueError, match="the training has not reported yet"):
+        plot_curves([])
+
+
+def test_curves_have_glyphs(tmp_path, recwarn):
+    save_figure(plot_curves(RECORDS), tmp_path / "curves.svg")
+    assert not [w for w in recwarn if "Glyph" in str(w.message)]
+    assert (tmp_path / "curves.svg").stat().st_size > 10_000
