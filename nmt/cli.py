@@ -161,10 +161,14 @@ def train(
         set = [*(set or []), "training.deterministic=true"]
     wanted = _config(folder, data, preset, config, set, target_script, minutes)
     _check_run(folder, wanted)
-    workers = _start_workers(wanted, strategy, worker_timeout)
-    if workers.is_chief:
+    together = "TF_CONFIG" in os.environ
+    if not together:
         _prepare(folder, wanted)
-    else:
+    # Several workers have to be set up before TensorFlow does anything, such as reading a corpus.
+    workers = _start_workers(wanted, strategy, worker_timeout)
+    if together and workers.is_chief:
+        _prepare(folder, wanted)
+    elif together:
         _wait_until_prepared(folder, worker_timeout)
     validation = _train(folder, workers)
     if validation is None:

@@ -631,7 +631,8 @@ for source_ids, target_in_ids, target_out_ids in (batch, wider):
 
 # %%
 from nmt.data.prepared import encode_pairs, load_held_out
-from nmt.training.trainer import make_predict, train, validate
+from nmt.training.trainer import train
+from nmt.training.validation import make_predict, validate
 
 vocab_size = run.model_config().target_vocab_size
 validation_pairs = encode_pairs(load_held_out(run, "validation"), *run.tokenizers())

@@ -48,7 +48,7 @@ def test_a_trained_run_is_complete(tiny_run):
     names = {file.name for file in tiny_run.iterdir()}
     assert names == {
         "config.json", "source.model", "target.model", "train.npz", "validation.tsv", "test.tsv",
-        "manifest.json", "checkpoints", "metrics.jsonl", "model.weights.h5",
+        "manifest.json", "checkpoints", "metrics.jsonl", "tensorboard", "model.weights.h5",
     }  # fmt: skip
     steps = [json.loads(line)["step"] for line in (tiny_run / "metrics.jsonl").open()]
     assert steps == sorted(steps)

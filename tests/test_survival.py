@@ -17,15 +17,16 @@ from nmt.run_folder import RunFolder
 
 SETTINGS = [
     *("model.num_layers=1", "model.d_model=16", "model.num_heads=2", "model.dff=32"),
-    *("model.dropout_rate=0.1", "training.batch_parts=2", "training.batch_tokens=64"),
+    *("model.dropout_rate=0.1", "training.batch_tokens=64"),
     *("training.warmup_steps=50", "training.peak_learning_rate=0.01", "training.max_minutes=null"),
     *("training.weight_average=0.9", "training.validation_sentences=2", "training.patience=1000"),
     "training.precision=float32",
 ]
 
 
-def command(run, pairs_file, *settings):
-    options = [option for setting in (*SETTINGS, *settings) for option in ("--set", setting)]
+def command(run, pairs_file, *settings, parts=1):
+    settings = (*SETTINGS, f"training.batch_parts={parts}", *settings)
+    options = [option for setting in settings for option in ("--set", setting)]
     return [
         *(sys.executable, "-m", "nmt", "train", str(run), "--data", str(pairs_file)),
         *("--deterministic", *options),
@@ -117,9 +118,9 @@ def test_killed_in_the_middle_of_an_epoch(tmp_path, pairs_file, user_environment
 @pytest.mark.slow
 def test_twenty_kills(tmp_path, pairs_file, user_environment):
     settings = ["training.checkpoint_steps=7", "training.max_steps=2500"]
-    straight = command(tmp_path / "straight", pairs_file, *settings)
+    straight = command(tmp_path / "straight", pairs_file, *settings, parts=2)
     finish(begin(straight, user_environment), timeout=1200)
-    broken = command(tmp_path / "broken", pairs_file, *settings)
+    broken = command(tmp_path / "broken", pairs_file, *settings, parts=2)
     steps = kill_again_and_again(tmp_path / "broken", broken, user_environment, kills=20, seed=1)
     print("killed at steps", steps)
     finish(begin(broken, user_environment), timeout=1200)
