@@ -101,6 +101,7 @@ def kill_again_and_again(run, arguments, environment, kills, seed):
     return steps
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_of_an_epoch(tmp_path, pairs_file, user_environment):
     """Reports, validations and checkpoints at steps that have no common divisor."""
     settings = ["training.checkpoint_steps=33", "training.max_steps=700"]
