@@ -932,3 +932,16 @@ def test_what_is_left_of_another_preparation_is_not_built_upon(parts, pairs_file
     parts.manifest_file.unlink()
     with pytest.raises(ConfigError, match=r"not prepared, but holds checkpoints and model.weights"):
         prepare(parts, config, record={})
+
+
+def test_clipping_shortens_the_update_to_the_norm():
+    """Plain gradient descent at rate 1 moves all weights together by just `clip_norm`."""
+    model = build_transformer(dataclasses.replace(SMALL, dropout_rate=0.0), seed=1)
+    optimizer = keras.optimizers.SGD(1.0)
+    optimizer.build(model.trainable_variables)
+    step = make_train_step(model, optimizer, TrainingConfig(clip_norm=0.25))
+    before = [weight.numpy() for weight in model.trainable_variables]
+    _, norm = step(*random_batch([(5, 3), (2, 6), (4, 4)]))
+    moved = [w.numpy() - b for w, b in zip(model.trainable_variables, before, strict=True)]
+    assert float(norm) > 0.5
+    assert np.sqrt(sum(np.sum(m**2) for m in moved)) == pytest.approx(0.25, rel=1e-4)
