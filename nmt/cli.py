@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -66,7 +66,7 @@ Minutes = Annotated[
     float | None, typer.Option("--minutes", help="Train for so many minutes at most.")
 ]
 Strategy = Annotated[
-    str,
+    Literal["auto", "one", "mirrored", "multi-worker"],
     typer.Option(
         "--strategy",
         help="one: one device. mirrored: all GPUs of this machine. multi-worker: the processes "

@@ -22,7 +22,7 @@ def layer_norm(x, gamma, beta):
       (..., M) in the dtype of x. Source: Ba et al. 2016, equation 4.
     """
 
-    # The gradient by hand: TensorFlow's own chain passes over the memory twice as often.
+    # The gradient by hand: TensorFlow's own chain passes over the memory more often.
     @tf.custom_gradient
     def norm(x, gamma, beta):
         x32 = tf.cast(x, tf.float32)
