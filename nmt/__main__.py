@@ -1,5 +1,5 @@
 """Run the command line as `python -m nmt`."""
 
-from nmt.cli import main
+from nmt.cli.main import main
 
 main()

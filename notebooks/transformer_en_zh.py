@@ -745,7 +745,7 @@ caption(right, "Right next tokens 下一个词元猜对的比例", "step 步数"
 
 # %%
 from nmt.data.batches import pad
-from nmt.decoding.translator import EXTRA_TARGET_TOKENS
+from nmt.decoding.searcher import EXTRA_TARGET_TOKENS
 
 translator = nmt.load(run.path)
 model = translator.model

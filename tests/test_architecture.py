@@ -23,6 +23,8 @@ RANKS = (
     "evaluation",
     "training",
     "visualize",
+    "export",
+    "serve",
     "progress",
     "info",
     "quickstart",
@@ -142,7 +144,7 @@ def run_python(*arguments):
 
 
 @pytest.mark.parametrize(
-    "modules", ["nmt", "nmt.cli", "nmt.run_folder, nmt.data.prepared, nmt.progress"]
+    "modules", ["nmt", "nmt.cli.main", "nmt.run_folder, nmt.data.prepared, nmt.progress"]
 )
 def test_importing_does_not_bring_tensorflow(modules):
     heavy = ("tensorflow", "keras", "tensorflow_datasets")

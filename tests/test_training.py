@@ -16,7 +16,7 @@ import tensorflow as tf
 from nmt.config import Config, ConfigError, DataConfig, ModelConfig, TrainingConfig, to_json
 from nmt.data.batches import batches_from, make_batch, pad, plan_epoch
 from nmt.data.prepared import Encoded, Prepared, load_held_out, load_train, prepare
-from nmt.decoding.translator import Translator, load_translator
+from nmt.decoding.searcher import Searcher, load_translator
 from nmt.evaluation.scores import corpus_scores
 from nmt.model.transformer import build_transformer
 from nmt.model.weights import load_weights
@@ -824,7 +824,7 @@ def test_learns_to_reverse_digits():
         if number == 700:
             break
 
-    found = Translator(model, None, None).search(pad([np.append(ids, EOS) for ids in unseen]))
+    found = Searcher([model]).search(pad([np.append(ids, EOS) for ids in unseen]))
     right = [
         tuple(ids[:length]) == (*reversed(asked), EOS)
         for ids, length, asked in zip(found.ids, found.lengths, unseen, strict=True)

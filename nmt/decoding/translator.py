@@ -1,168 +1,211 @@
-"""Text in; text, score and attention out."""
+"""Sentences in; text, scores and attention out."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import overload
 
 import numpy as np
-import tensorflow as tf
 
-from nmt.data.batches import pad
-from nmt.decoding.search import Hypotheses, greedy
+from nmt.config import ConfigError
+from nmt.data.batches import make_batch, pad
+from nmt.decoding.options import GREEDY, SearchOptions
+from nmt.decoding.searcher import Searcher
+from nmt.decoding.sentences import best_first, by_length, encode_sentences, make_translation
 from nmt.decoding.translation import Attention, Translation
 from nmt.model.transformer import Transformer, build_transformer
 from nmt.model.weights import load_weights
 from nmt.run_folder import RunFolder
-from nmt.text.normalize import clean
-from nmt.text.tokenizer import BOS, EOS, PAD, Tokenizer
-
-# Attention takes memory with the square of the length; nothing sentence-like is longer.
-MAX_SOURCE_TOKENS = 1024
-
-# A translation may be this much longer than its source before it counts as not ending.
-EXTRA_TARGET_TOKENS = 50
+from nmt.text.tokenizer import EOS, Tokenizer
 
 
 class Translator:
-    """A trained model with its two tokenizers."""
+    """A trained model with its two tokenizers; or several models, an ensemble.
+
+    An ensemble votes on every token, with the mean of its probabilities.
+    """
 
     def __init__(
-        self, model: Transformer, source_tokenizer: Tokenizer, target_tokenizer: Tokenizer
+        self,
+        models: Sequence[Transformer],
+        source_tokenizer: Tokenizer,
+        target_tokenizer: Tokenizer,
+        target_language: str = "zh",
+        segment_tokens: int = 64,
     ):
-        self.model = model
+        self.searcher = Searcher(models)
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer
-        ids = tf.TensorSpec([None, None], tf.int32)
-        self._search = tf.function(
-            self._greedy, input_signature=[ids, tf.TensorSpec([None], tf.int32)]
-        )
-        self._attend = tf.function(self._all_attention, input_signature=[ids, ids])
+        self.target_language = target_language
+        self.segment_tokens = segment_tokens  # longest sentences that the models were trained on
 
     @overload
     def translate(
-        self, texts: str, attention: bool = False, batch_tokens: int = 2048
+        self,
+        texts: str,
+        options: SearchOptions = ...,
+        *,
+        attention: bool = False,
+        prefixes: str | None = None,
+        batch_tokens: int = 2048,
     ) -> Translation: ...
 
     @overload
     def translate(
-        self, texts: list[str], attention: bool = False, batch_tokens: int = 2048
+        self,
+        texts: list[str],
+        options: SearchOptions = ...,
+        *,
+        attention: bool = False,
+        prefixes: list[str] | None = None,
+        batch_tokens: int = 2048,
     ) -> list[Translation]: ...
 
     def translate(
         self,
         texts: str | list[str],
+        options: SearchOptions = GREEDY,
+        *,
         attention: bool = False,
+        prefixes: str | list[str] | None = None,
         batch_tokens: int = 2048,
     ) -> Translation | list[Translation]:
-        """Translate one text, or several at once.
+        """Translate one sentence, or several at once; for longer texts see `documents.py`.
 
         Args:
           texts: a sentence, or a list of sentences. One without text gives one without text.
+          options: how to search.
           attention: whether to return the attention weights of every layer and head.
-          batch_tokens: most padded source positions that are decoded together.
+          prefixes: what the translation of each sentence must begin with; "": anything.
+          batch_tokens: most padded source positions, times the beam, that are decoded together.
 
         Returns:
           A Translation for a string; a list in the order of the input otherwise. Each depends on
           its own sentence only.
 
         Raises:
-          ValueError: a sentence is not valid Unicode, or longer than MAX_SOURCE_TOKENS subwords.
+          ValueError: a sentence is not valid Unicode, or longer than MAX_SOURCE_TOKENS subwords;
+            or the number of prefixes is not that of the sentences.
         """
         if isinstance(texts, str):
-            return self.translate([texts], attention, batch_tokens)[0]
-        sources = self._encode(texts)
-        results = [Translation(text, "", [], [], 0.0, False, None) for text in texts]
-        for indices in _by_length(sources, batch_tokens):
+            prefixes = [prefixes] if isinstance(prefixes, str) else None
+            return self.translate([texts], options, attention=attention, prefixes=prefixes)[0]
+        sources = encode_sentences(self.source_tokenizer, texts)
+        if prefixes is not None and len(prefixes) != len(texts):
+            raise ValueError(
+                f"each of the {len(texts)} sentences needs a prefix, or none of them; received "
+                f"{len(prefixes)} prefixes"
+            )
+        forced = encode_sentences(self.target_tokenizer, prefixes or [""] * len(texts))
+        results = [Translation(text, "") for text in texts]
+        for indices in by_length(sources, batch_tokens // options.beam):
             batch = pad([sources[i] for i in indices])
-            hypotheses = self.search(batch)
-            weights = self.attend(batch, hypotheses.ids) if attention else None
-            for row, index in enumerate(indices):
-                target = hypotheses.ids[row, : hypotheses.lengths[row]]
-                results[index] = Translation(
-                    source=texts[index],
-                    # A model may spell a line break in bytes; a translation is one line.
-                    text=clean(self.target_tokenizer.decode(target)),
-                    source_tokens=self.source_tokenizer.pieces(sources[index]),
-                    target_tokens=self.target_tokenizer.pieces(target),
-                    score=float(hypotheses.scores[row]),
-                    truncated=bool(hypotheses.truncated[row]),
-                    attention=weights and _crop(weights, row, len(sources[index]), len(target)),
+            prefix_ids = pad([forced[i][:-1] for i in indices])
+            found = self.searcher.search(batch, options, prefix_ids if prefix_ids.size else None)
+            hypotheses = [
+                (row, place)
+                for row in range(len(indices))
+                for place in range(options.beam)
+                if found.scores[row, place] > -np.inf
+            ]
+            rows, places = np.transpose(hypotheses)
+            looked: list[Attention | None] = [None] * len(rows)
+            if attention or options.coverage_penalty:
+                weights = self.searcher.attend(batch[rows], found.ids[rows, places])
+                looked = [
+                    _crop(weights, i, len(sources[indices[row]]), found.lengths[row, place])
+                    for i, (row, place) in enumerate(hypotheses)
+                ]
+            ranked: list[list[Translation]] = [[] for _ in indices]
+            for (row, place), its_attention in zip(hypotheses, looked, strict=True):
+                length = found.lengths[row, place]
+                score = float(found.scores[row, place])
+                if options.coverage_penalty and its_attention is not None:
+                    score += options.coverage_penalty * coverage(its_attention)
+                translation = make_translation(
+                    texts[indices[row]],
+                    self.source_tokenizer.pieces(sources[indices[row]]),
+                    found.ids[row, place, :length],
+                    found.log_probs[row, place, :length],
+                    score,
+                    self.target_tokenizer,
+                )
+                if attention:
+                    translation = translation._replace(attention=its_attention)
+                ranked[row].append(translation)
+            for index, translations in zip(indices, ranked, strict=True):
+                if options.coverage_penalty:
+                    translations.sort(key=lambda each: (each.truncated, -each.score))
+                results[index] = best_first(translations, options.nbest)
+        return results
+
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Translation]:
+        """Return given translations with the log-probability of each of their tokens.
+
+        Args:
+          sources: sentences. One without text has nothing to be scored by: no tokens, score 0.
+          targets: a translation of each. `score` of the result is without length penalty.
+
+        Raises:
+          ValueError: lists of different length, or a sentence as `translate` refuses it.
+        """
+        if len(sources) != len(targets):
+            raise ValueError(
+                f"each source needs one target; received {len(sources)} sources and "
+                f"{len(targets)} targets"
+            )
+        source_ids = encode_sentences(self.source_tokenizer, sources)
+        target_ids = [
+            ids if len(ids) else np.array([EOS], np.int32)
+            for ids in encode_sentences(self.target_tokenizer, targets)
+        ]
+        results = [Translation(*pair) for pair in zip(sources, targets, strict=True)]
+        for indices in by_length(source_ids, batch_tokens=1024):
+            batch = make_batch([source_ids[i] for i in indices], [target_ids[i] for i in indices])
+            log_probs = self.searcher.log_probs(*batch)
+            for index, row in zip(indices, log_probs, strict=True):
+                token_log_probs = row[: len(target_ids[index])]
+                results[index] = results[index]._replace(
+                    source_tokens=self.source_tokenizer.pieces(source_ids[index]),
+                    target_tokens=self.target_tokenizer.pieces(target_ids[index]),
+                    token_log_probs=[float(value) for value in token_log_probs],
+                    score=float(token_log_probs.sum()),
                 )
         return results
 
-    def search(self, source_ids: np.ndarray) -> Hypotheses:
-        """Decode (B, S) int32 source ids; returns Hypotheses of NumPy arrays."""
-        lengths = np.sum(source_ids != PAD, axis=1, dtype=np.int32)
-        found = self._search(source_ids, lengths + np.int32(EXTRA_TARGET_TOKENS))
-        return Hypotheses(*(value.numpy() for value in found))
 
-    def attend(self, source_ids: np.ndarray, target_ids: np.ndarray) -> Attention:
-        """Return the attention by which `target_ids` (B, T) are predicted, each (L, B, H, Q, K).
+def coverage(attention: Attention) -> float:
+    """Return how well the source was covered, <= 0; 0: every token was looked at once or more.
 
-        One teacher-forced pass over the finished translations: it gives what the steps of the
-        search saw, at a fraction of the cost of carrying it through the search.
-        """
-        first = np.full((len(target_ids), 1), BOS, np.int32)
-        target_in = np.concatenate([first, target_ids[:, :-1]], axis=1)
-        return Attention(*(value.numpy() for value in self._attend(source_ids, target_in)))
-
-    def _encode(self, texts):
-        sources = []
-        encoded = self.source_tokenizer.encode([clean(text) for text in texts])
-        for text, ids in zip(texts, encoded, strict=True):
-            if len(ids) > MAX_SOURCE_TOKENS:
-                raise ValueError(
-                    f"a sentence may have at most {MAX_SOURCE_TOKENS} subwords; received "
-                    f"{len(ids)}: split the text that begins {text[:40]!r}"
-                )
-            sources.append(np.array(ids + [EOS] if ids else [], np.int32))
-        return sources
-
-    def _greedy(self, source_ids, max_lengths):
-        model = self.model
-        encoded = model.encode(source_ids)
-        memory = model.project_memory(encoded)
-        # A cache of no positions yet, for each layer.
-        past = tf.nest.map_structure(lambda tensor: tensor[:, :, :0], memory)
-
-        def step(ids_B, past):
-            decoded = model.decode(ids_B[:, None], memory, encoded.may_attend, past)
-            return tf.nn.log_softmax(model.project(decoded.hidden[:, 0])), decoded.past
-
-        return greedy(step, past, max_lengths, bos=BOS, eos=EOS, pad=PAD)
-
-    def _all_attention(self, source_ids, target_in_ids):
-        encoded = self.model.encode(source_ids)
-        memory = self.model.project_memory(encoded)
-        decoded = self.model.decode(target_in_ids, memory, encoded.may_attend)
-        return Attention(
-            tf.stack(encoded.weights),
-            tf.stack(decoded.self_weights),
-            tf.stack(decoded.cross_weights),
-        )
-
-
-def load_translator(path: str | Path) -> Translator:
-    """Load a trained run folder; ConfigError says what is wrong with it."""
-    run = RunFolder(path)
-    run.require(run.config_file, run.weights_file)
-    source_tokenizer, target_tokenizer = run.tokenizers()
-    model = build_transformer(run.model_config())
-    load_weights(model, run.weights_file)
-    return Translator(model, source_tokenizer, target_tokenizer)
-
-
-def _by_length(sources, batch_tokens) -> Iterator[list[int]]:
-    """Yield indices of non-empty sources in batches of similar length, longest first.
-
-    The longest batch comes first, so that too little memory shows at once, not at the end.
+    The sum over source tokens of log(min(attention it got, 1)), with the mean of the heads of the
+    last decoder layer (Wu et al. 2016, equation 14).
     """
-    order = sorted((i for i, ids in enumerate(sources) if len(ids)), key=lambda i: -len(sources[i]))
-    start = 0
-    while start < len(order):
-        size = max(1, batch_tokens // len(sources[order[start]]))
-        yield order[start : start + size]
-        start += size
+    got_S = attention.cross[-1].mean(axis=0).sum(axis=0)
+    return float(np.log(np.clip(got_S, 1e-6, 1.0)).sum())
+
+
+def load_translator(path: str | Path, *others: str | Path) -> Translator:
+    """Load a trained run folder, or several as an ensemble.
+
+    Raises:
+      ConfigError: what is wrong with a folder; or the runs have different tokenizers.
+    """
+    models, tokenizers = [], None
+    for folder in (path, *others):
+        run = RunFolder(folder)
+        run.require(run.config_file, run.weights_file)
+        source, target = run.tokenizers()
+        protos = (source.model_proto, target.model_proto)
+        if tokenizers is not None and protos != tokenizers:
+            raise ConfigError(
+                f"{folder} and {path} have different tokenizers: they cannot vote on tokens; "
+                f"train them on the same prepared data"
+            )
+        tokenizers = protos
+        model = build_transformer(run.model_config())
+        load_weights(model, run.weights_file)
+        models.append(model)
+    data = RunFolder(path).config().data
+    return Translator(models, source, target, data.target_language, data.max_tokens)
 
 
 def _crop(weights, row, source_length, target_length):

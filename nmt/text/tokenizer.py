@@ -39,14 +39,14 @@ class Tokenizer:
         """Return a list of ids for each text, without BOS and EOS; no ids for an empty text."""
         return self._processor.encode(list(texts), num_threads=1)
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: Iterable[int]) -> str:
         """Return the text of `ids`; PAD, BOS and EOS have none.
 
         Byte pieces that do not form UTF-8, as a model may emit them, become U+FFFD.
         """
         return self._processor.decode([int(i) for i in ids if i not in (PAD, BOS, EOS)])
 
-    def pieces(self, ids: Sequence[int]) -> list[str]:
+    def pieces(self, ids: Iterable[int]) -> list[str]:
         """Return the subwords as people look at them, special ones by name, spaces as U+2581."""
         return [self._processor.id_to_piece(int(i)) for i in ids]
 

@@ -146,7 +146,7 @@ class _Keeper:
         self._pairs = load_held_out(run, "validation")
         self._encoded = encode_pairs(self._pairs, *tokenizers)
         self._predict = make_predict(averaged)
-        self._translator = Translator(averaged, *tokenizers)
+        self._translator = Translator([averaged], *tokenizers)
         # Of the best so far: BLEU, then loss, which tells early weights of BLEU 0 apart.
         self._best: tuple[float, float] = tuple(state.get("best", (-1.0, 0.0)))
         self._worse: int = state.get("worse", 0)  # validations since the best

@@ -1,0 +1,72 @@
+"""What all commands share: the application, options that several of them take, errors."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nmt import __version__
+from nmt.config import ConfigError
+
+app = typer.Typer(
+    help="Train a Transformer that translates English to Chinese, and look inside it.",
+    epilog="Start with: nmt quickstart",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+Run = Annotated[
+    Path, typer.Argument(metavar="RUN", help="Run folder, such as checkpoints/quickstart.")
+]
+Font = Annotated[
+    Path | None, typer.Option("--font", help="Font file for the labels; found by itself otherwise.")
+]
+
+
+@app.callback(invoke_without_command=True)
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+):
+    if version:
+        print(f"nmt {__version__}")
+        raise typer.Exit()
+
+
+def fail(message, code):
+    """Print the message, without traceback, and exit."""
+    print(f"nmt: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+def import_tensorflow():
+    """Import TensorFlow without the notices of its C++ side; errors are exceptions all the same."""
+    if "TF_CPP_MIN_LOG_LEVEL" in os.environ:
+        return  # someone wants to see them
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    # The first few are printed before that variable is looked at.
+    with open(os.devnull, "wb") as nowhere:
+        standard_error = os.dup(2)
+        os.dup2(nowhere.fileno(), 2)
+        try:
+            import tensorflow  # noqa: F401
+        finally:
+            os.dup2(standard_error, 2)
+            os.close(standard_error)
+
+
+def valid(function, *args, **kwargs):
+    """Call `function`; what it says about the user's text becomes the message."""
+    try:
+        return function(*args, **kwargs)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def check_output(output):
+    """Raise ConfigError unless the folder of the file `output` is there; None is fine."""
+    if output is not None and not output.parent.is_dir():
+        raise ConfigError(f"{output.parent}: no such folder")

@@ -1,0 +1,192 @@
+"""Models behind token ids: search, scoring and attention, each traced once."""
+
+import threading
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from nmt.decoding.options import GREEDY, SearchOptions
+from nmt.decoding.search import (
+    Hypotheses,
+    beam_search,
+    follow,
+    most_likely,
+    permit_tokens,
+    sampler,
+)
+from nmt.decoding.stepping import cached_step, mean_probability
+from nmt.decoding.translation import Attention
+from nmt.model.transformer import Transformer
+from nmt.text.tokenizer import BOS, EOS, PAD
+
+# A translation may be this much longer than its source before it counts as not ending.
+EXTRA_TARGET_TOKENS = 50
+
+# Source lengths, EOS included, for which `compile_ahead` makes machine code.
+COMPILED_LENGTHS = (16, 32, 64)
+
+_TOKENS = dict(bos=BOS, eos=EOS, pad=PAD)
+_IDS = tf.TensorSpec([None, None], tf.int32)
+_INT = tf.TensorSpec([], tf.int32)
+_FLOAT = tf.TensorSpec([], tf.float32)
+
+
+class Searcher:
+    """Finds translations of token ids. Arrays in, arrays out."""
+
+    def __init__(self, models: Sequence[Transformer]):
+        self.models = list(models)
+        self._attend = tf.function(self._all_attention, [_IDS, _IDS], autograph=False)
+        self._score = tf.function(self._token_log_probs, [_IDS, _IDS, _IDS], autograph=False)
+        self._traced: dict[tuple, tf.types.experimental.PolymorphicFunction] = {}
+        self._compiled: dict[int, tf.types.experimental.PolymorphicFunction] = {}
+
+    def search(
+        self,
+        source_ids: np.ndarray,
+        options: SearchOptions = GREEDY,
+        prefix_ids: np.ndarray | None = None,
+    ) -> Hypotheses:
+        """Search for translations of (B, S) int32 source ids, closed by EOS, then PAD.
+
+        Args:
+          source_ids: as above.
+          options: how to search. The coverage penalty is applied later, by whoever has attention.
+          prefix_ids: (B, P) int32, tokens that a translation must begin with, then PAD.
+        """
+        lengths = np.sum(source_ids != PAD, axis=1, dtype=np.int32)
+        limits = lengths + np.int32(EXTRA_TARGET_TOKENS)
+        compiled = self._compiled_for(source_ids, options, prefix_ids)
+        if compiled is not None:
+            found = compiled(source_ids, limits, options.length_penalty)
+        else:
+            has_prefix = prefix_ids is not None
+            if has_prefix:
+                limits += np.sum(prefix_ids != PAD, axis=1, dtype=np.int32)
+            # Which hypothesis is first, the coverage penalty may change: all have to be right.
+            nbest = options.beam if options.coverage_penalty else options.nbest
+            found = self._traced_for(options, has_prefix)(
+                source_ids,
+                limits,
+                prefix_ids if has_prefix else np.zeros((0, 0), np.int32),
+                _uniforms(source_ids, limits, options),
+                *(nbest, options.length_penalty),
+                *(options.temperature, options.top_k, options.top_p),
+            )
+        return Hypotheses(*(value.numpy() for value in found))
+
+    def attend(self, source_ids: np.ndarray, target_ids: np.ndarray) -> Attention:
+        """Return the attention by which `target_ids` (B, T) are predicted, each (L, B, H, Q, K).
+
+        One teacher-forced pass over the finished translations: it gives what the steps of the
+        search saw, at a fraction of the cost of carrying it through the search. With several
+        models, that of the first.
+        """
+        first = np.full((len(target_ids), 1), BOS, np.int32)
+        target_in = np.concatenate([first, target_ids[:, :-1]], axis=1)
+        return Attention(*(value.numpy() for value in self._attend(source_ids, target_in)))
+
+    def log_probs(self, source_ids, target_in_ids, target_out_ids) -> np.ndarray:
+        """Return the log-probability (B, T) of each target token given those before it."""
+        return self._score(source_ids, target_in_ids, target_out_ids).numpy()
+
+    def compile_ahead(self) -> threading.Thread:
+        """Make machine code (XLA) for single sentences of usual lengths, beside other work.
+
+        Worth its half minute where many sentences come one by one, as in a server: greedy search
+        of a single sentence takes that way as soon as there is one for its length.
+        """
+
+        def compile_lengths():
+            for length in COMPILED_LENGTHS:
+                compiled = self._compile(length)
+                compiled(np.full((1, length), EOS, np.int32), np.array([1], np.int32), 0.0)
+                self._compiled[length] = compiled
+
+        thread = threading.Thread(target=compile_lengths, name="compile_ahead", daemon=True)
+        thread.start()
+        return thread
+
+    def _traced_for(self, options, has_prefix):
+        """Return the search as a graph: what changes it is its key, all else an argument."""
+        key = (options.beam, options.sampling, options.no_repeat_ngram, has_prefix)
+        if key in self._traced:
+            return self._traced[key]
+        paths, sampling, no_repeat_ngram, _ = key
+
+        def search(source, limits, prefix, uniforms, nbest, alpha, temperature, top_k, top_p):
+            step, state = cached_step(self.models, source, paths)
+            permit = permit_tokens(
+                forbidden=[BOS, PAD],
+                pad=PAD,
+                prefix_BP=prefix if has_prefix else None,
+                no_repeat_ngram=no_repeat_ngram,
+            )
+            common = dict(**_TOKENS, permit=permit, alpha=alpha)
+            if paths > 1 and not sampling:
+                return beam_search(step, state, limits, **common, beam=paths, nbest=nbest)
+            choose = sampler(uniforms, temperature, top_k, top_p) if sampling else most_likely
+            return follow(step, state, limits, **common, choose=choose, paths=paths)
+
+        lengths = tf.TensorSpec([None], tf.int32)
+        uniforms = tf.TensorSpec([None, None, None], tf.float32)
+        signature = [_IDS, lengths, _IDS, uniforms, _INT, _FLOAT, _FLOAT, _INT, _FLOAT]
+        traced = tf.function(search, signature, autograph=False)
+        self._traced[key] = traced.get_concrete_function()
+        return self._traced[key]
+
+    def _compile(self, length):
+        """Return greedy search of one sentence in fixed shapes, for XLA."""
+        permit = permit_tokens(forbidden=[BOS, PAD], pad=PAD)
+        longest = length + EXTRA_TARGET_TOKENS
+
+        def search(source, limits, alpha):
+            step, state = cached_step(self.models, source, 1, longest)
+            return follow(
+                *(step, state, limits), **_TOKENS, permit=permit, alpha=alpha, longest=longest
+            )
+
+        signature = [tf.TensorSpec([1, length], tf.int32), tf.TensorSpec([1], tf.int32), _FLOAT]
+        compiled = tf.function(search, signature, autograph=False, jit_compile=True)
+        compiled = compiled.get_concrete_function()
+
+        def fit(source_ids, limits, alpha):
+            room = [(0, 0), (0, length - source_ids.shape[1])]
+            return compiled(np.pad(source_ids, room, constant_values=PAD), limits, alpha)
+
+        return fit
+
+    def _compiled_for(self, source_ids, options, prefix_ids):
+        """Return the compiled search that fits, if there is one."""
+        greedy = options.beam == 1 and not options.sampling and not options.no_repeat_ngram
+        if not greedy or prefix_ids is not None or len(source_ids) != 1:
+            return None
+        fitting = [length for length in self._compiled if length >= source_ids.shape[1]]
+        return self._compiled[min(fitting)] if fitting else None
+
+    def _all_attention(self, source_ids, target_in_ids):
+        model = self.models[0]
+        encoded = model.encode(source_ids)
+        decoded = model.decode(target_in_ids, model.project_memory(encoded), encoded.may_attend)
+        return Attention(
+            tf.stack(encoded.weights),
+            tf.stack(decoded.self_weights),
+            tf.stack(decoded.cross_weights),
+        )
+
+    def _token_log_probs(self, source_ids, target_in_ids, target_out_ids):
+        votes = [tf.nn.log_softmax(model((source_ids, target_in_ids))) for model in self.models]
+        return tf.gather(mean_probability(votes), target_out_ids, batch_dims=2)
+
+
+def _uniforms(source_ids, limits, options):
+    """Return the chance of sampling, (B, N, T): of each sentence its own, whatever its batch."""
+    if not options.sampling:
+        return np.zeros((0, 0, 0), np.float32)
+    uniforms = np.zeros((len(limits), options.beam, max(limits)), np.float32)
+    for row, ids, limit in zip(uniforms, source_ids, limits, strict=True):
+        random = np.random.default_rng([options.seed, zlib.crc32(ids[ids != PAD].tobytes())])
+        row[:, :limit] = random.random((limit, options.beam), np.float32).T
+    return uniforms

@@ -1,0 +1,1 @@
+"""The server: a JSON interface and one page."""
