@@ -5,7 +5,13 @@ import time
 from collections.abc import Callable, Iterator
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskProgressColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.text import Text
 
 # Without a terminal a bar cannot move: lines are printed instead, this many seconds apart.
@@ -25,6 +31,32 @@ def training_progress() -> Iterator[Callable]:
         yield lambda report: progress.update(
             task, completed=report.done or 0.0, description=describe(report)
         )
+
+
+@contextlib.contextmanager
+def translation_progress(total: int) -> Iterator[Callable]:
+    """Yield a function that shows how many of `total` lines are translated."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        started, printed = time.monotonic(), [time.monotonic()]
+
+        def show_line(done):
+            now = time.monotonic()
+            if now - printed[0] >= LINE_SECONDS:
+                printed[0] = now
+                speed = done / (now - started)
+                left = _clock((total - done) / speed / 60)
+                console.print(
+                    f"{done:,} of {total:,} lines  {speed:,.0f} lines/s  {left} left",
+                    highlight=False,
+                )
+
+        yield show_line
+        return
+    columns = (BarColumn(bar_width=40), TaskProgressColumn(show_speed=True))
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda done: bar.update(task, completed=done)
 
 
 class _BarAboveText(Progress):

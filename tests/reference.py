@@ -13,9 +13,9 @@ D depth per head, M model width (M = H * D), F inner width of the feed-forward n
 L layers, V vocabulary (Vs source, Vt target), N number of labels.
 """
 
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -653,49 +653,109 @@ def greedy(
     return ids, log_prob
 
 
-def best_sequence(
-    next_log_probs: NextLogProbs,
-    bos_id: int,
-    eos_id: int,
-    vocabulary_size: int,
-    max_length: int,
-    alpha: float,
-) -> tuple[tuple[int, ...], float, float]:
-    """Find the best-scored sequence by trying all: return its ids, log probability and score.
+class Found(NamedTuple):
+    """A sequence that a search found."""
 
-    The candidates are all sequences of 1 to max_length tokens that end in EOS and have no EOS
-    before. Nothing else is left out: to forbid a token (padding, BOS), let next_log_probs give it
-    -inf. Of equal scores the shortest wins, then the one first in the order of ids. There are
-    about (V - 1)^(max_length - 1) candidates, so keep both small; next_log_probs is called once
-    for each prefix.
+    ids: tuple[int, ...]  # without BOS; EOS last, unless truncated
+    log_prob: float
+    score: float
+
+
+def length_penalty(length: int, alpha: float) -> float:
+    """Compute what a log probability is divided by to become a score.
+
+    Args:
+        length: number of tokens, EOS counted and BOS not.
+        alpha: exponent; 0 compares plain log probabilities.
+
+    Source: section 6.1 (alpha 0.6), which cites Wu et al. 2016, equation 14.
+    """
+    return ((5 + length) / 6) ** alpha
+
+
+def ranked(totals: Mapping[tuple[int, ...], float], eos_id: int, alpha: float) -> list[Found]:
+    """Rank sequences best first: those that end in EOS before the others, then by score.
+
+    Args:
+        totals: log probability of each sequence of ids.
+        eos_id: token that ends a sequence.
+        alpha: of the length penalty.
+
+    Source: Wu et al. 2016, section 7, for the score; a sequence without EOS is no sentence.
+    """
+    found = [Found(ids, t, t / length_penalty(len(ids), alpha)) for ids, t in totals.items()]
+    return sorted(found, key=lambda each: (each.ids[-1] != eos_id, -each.score))
+
+
+def exhaustive_search(
+    next_log_probs: NextLogProbs, bos_id: int, eos_id: int, max_length: int, alpha: float
+) -> list[Found]:
+    """Rank all sequences there are.
+
+    They end in EOS, or have max_length tokens without any. Nothing else is left out: to forbid a
+    token (padding, BOS), let next_log_probs give it -inf. There are about V^max_length, so keep
+    both small; next_log_probs is called once for each prefix.
 
     Args:
         next_log_probs: maps a prefix that begins with BOS to log probabilities (V,).
         bos_id: first token of each prefix, not part of the ids returned.
         eos_id: token that ends a sequence.
-        vocabulary_size: V.
         max_length: most tokens in a sequence, EOS counted and BOS not; at least 1.
-        alpha: exponent of the length penalty; 0 compares plain log probabilities.
+        alpha: of the length penalty.
 
-    Source: section 6.1 (length penalty 0.6), which cites Wu et al. 2016, equation 14:
-        score = log P / ((5 + length) / 6)^alpha.
+    Source: none; every sequence is tried.
     """
-    if max_length < 1:
-        raise ValueError("max_length leaves no room for EOS")
-    rows: dict[tuple[int, ...], np.ndarray] = {}
-    best: tuple[tuple[int, ...], float, float] | None = None
-    ordinary_tokens = [token for token in range(vocabulary_size) if token != eos_id]
-    for length in range(1, max_length + 1):
-        for body in itertools.product(ordinary_tokens, repeat=length - 1):
-            ids = (*body, eos_id)
-            log_prob = 0.0
-            for place, token in enumerate(ids):
-                prefix = (bos_id, *ids[:place])
-                if prefix not in rows:
-                    rows[prefix] = to_float64(next_log_probs(prefix))
-                log_prob += float(rows[prefix][token])
-            score = log_prob / ((5 + length) / 6) ** alpha
-            if best is None or score > best[2]:
-                best = (ids, log_prob, score)
-    assert best is not None
-    return best
+    totals: dict[tuple[int, ...], float] = {}
+
+    def extend(ids: tuple[int, ...], log_prob: float) -> None:
+        for token, more in enumerate(to_float64(next_log_probs((bos_id, *ids)))):
+            longer = (*ids, token)
+            if more == -math.inf:
+                continue
+            if token == eos_id or len(longer) == max_length:
+                totals[longer] = log_prob + float(more)
+            else:
+                extend(longer, log_prob + float(more))
+
+    extend((), 0.0)
+    return ranked(totals, eos_id, alpha)
+
+
+def beam_search(
+    next_log_probs: NextLogProbs,
+    bos_id: int,
+    eos_id: int,
+    max_length: int,
+    beam: int,
+    alpha: float,
+) -> list[Found]:
+    """Keep `beam` sequences at every length, and rank those kept at the end.
+
+    A sequence that has ended keeps its place; the continuations of the others compete for the
+    places left, by plain log probability. It goes on until every sequence has ended or has
+    max_length tokens: it never stops early.
+
+    Args:
+        next_log_probs: maps a prefix that begins with BOS to log probabilities (V,).
+        bos_id: first token of each prefix, not part of the ids returned.
+        eos_id: token that ends a sequence.
+        max_length: most tokens in a sequence, EOS counted and BOS not; at least 1.
+        beam: number of places.
+        alpha: of the length penalty, which counts at the very end only.
+
+    Source: none; the semantics of the Marian toolkit in plain Python.
+    """
+    ended: dict[tuple[int, ...], float] = {}
+    live: dict[tuple[int, ...], float] = {(): 0.0}
+    for _ in range(max_length):
+        continued: list[tuple[float, tuple[int, ...]]] = []
+        for ids, log_prob in live.items():
+            row = to_float64(next_log_probs((bos_id, *ids)))
+            for token, more in enumerate(row):
+                if more > -math.inf:
+                    continued.append((log_prob + float(more), (*ids, token)))
+        continued.sort(key=lambda each: -each[0])
+        kept = continued[: beam - len(ended)]
+        ended.update({ids: log_prob for log_prob, ids in kept if ids[-1] == eos_id})
+        live = {ids: log_prob for log_prob, ids in kept if ids[-1] != eos_id}
+    return ranked(ended | live, eos_id, alpha)

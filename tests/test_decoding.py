@@ -1,172 +1,74 @@
-"""Search over hand-made tables, the decoding cache, and the translator on a trained run."""
+"""The decoding cache, search by a model, the translator on a trained run, whole documents."""
 
 import dataclasses
 import json
 import shutil
 import subprocess
 import sys
+from collections import Counter
 
 import keras
 import numpy as np
 import pytest
-import reference
 import tensorflow as tf
 from toy_pairs import PAIRS
 
 import nmt
 from nmt.config import ConfigError, ModelConfig, to_json
-from nmt.decoding.search import greedy
-from nmt.decoding.translator import EXTRA_TARGET_TOKENS, MAX_SOURCE_TOKENS
+from nmt.decoding import searcher as searcher_module
+from nmt.decoding.arranged import arrange
+from nmt.decoding.documents import translate_documents
+from nmt.decoding.options import GREEDY, SearchOptions
+from nmt.decoding.searcher import EXTRA_TARGET_TOKENS, Searcher
+from nmt.decoding.sentences import MAX_SOURCE_TOKENS
+from nmt.decoding.stepping import cached_step, mean_probability
+from nmt.decoding.translation import Attention, Translation
+from nmt.decoding.translator import coverage, load_translator
 from nmt.model.transformer import build_transformer
-from nmt.run_folder import RunFolder, write_text
+from nmt.run_folder import RunFolder, sha256, write_text
 from nmt.text.tokenizer import BOS, EOS, PAD
 
-# Greedy search over tables ----------------------------------------------------------------------
-
-A, B, C = 4, 5, 6
-VOCABULARY = 7
-
-# Next-token probabilities of </s>, a, b, c; nothing else is possible.
-TABLE_GREEDY_LOSES = {
-    BOS: (0.01, 0.55, 0.43, 0.01),
-    A: (0.36, 0.33, 0.16, 0.15),
-    B: (0.90, 0.04, 0.03, 0.03),
-    C: (0.25, 0.25, 0.25, 0.25),
-}
-TABLE_OF_LENGTHS = {
-    BOS: (0.03, 0.08, 0.76, 0.13),
-    A: (0.10, 0.17, 0.06, 0.67),
-    B: (0.47, 0.04, 0.02, 0.47),
-    C: (0.93, 0.02, 0.02, 0.03),
-}
-
-
-def log_table(rows):
-    """Return (V, V) log-probabilities: the next token given the newest."""
-    table = np.full((VOCABULARY, VOCABULARY), -np.inf, np.float32)
-    for token, probabilities in rows.items():
-        table[token, [EOS, A, B, C]] = np.log(probabilities)
-    return tf.constant(table)
-
-
-def search(step, state, max_lengths):
-    found = greedy(step, state, np.array(max_lengths, np.int32), bos=BOS, eos=EOS, pad=PAD)
-    return type(found)(*(value.numpy() for value in found))
-
-
-def search_table(table, max_lengths):
-    return search(lambda ids, state: (tf.gather(table, ids), state), (), max_lengths)
-
-
-def test_greedy_takes_the_likeliest_token_each_time():
-    """Not the likeliest sentence, which would be "b" at -0.949331."""
-    found = search_table(log_table(TABLE_GREEDY_LOSES), [6])
-    assert found.ids.tolist() == [[A, EOS]]
-    assert found.lengths.tolist() == [2]
-    assert not found.truncated[0]
-    np.testing.assert_allclose(found.scores, [-1.619488], atol=1e-6)
-
-
-def test_of_equally_likely_tokens_the_first_is_taken():
-    """After "b", </s> and "c" are as likely: the lower id, as in the reference."""
-    found = search_table(log_table(TABLE_OF_LENGTHS), [6])
-    assert found.ids.tolist() == [[B, EOS]]
-    np.testing.assert_allclose(found.scores, [-1.029459], atol=1e-6)
-
-
-def test_sentence_that_does_not_end_is_cut_and_marked():
-    """And its neighbours neither wait for it in their results nor are changed by it."""
-    table = log_table({**TABLE_GREEDY_LOSES, C: (0.1, 0.2, 0.2, 0.5)})
-
-    def step(ids, never_ends):
-        endless = tf.math.log([0, 0, 0, 0, 0.3, 0.1, 0.6])
-        return tf.where(never_ends[:, None], endless, tf.gather(table, ids)), never_ends
-
-    found = search(step, tf.constant([False, True, False]), [6, 9, 1])
-    assert found.lengths.tolist() == [2, 9, 1]
-    assert found.ids.tolist() == [[A, EOS] + [PAD] * 7, [C] * 9, [A] + [PAD] * 8]
-    assert found.truncated.tolist() == [False, True, True]
-    np.testing.assert_allclose(found.scores, [-1.619488, 9 * np.log(0.6), np.log(0.55)], atol=1e-5)
-
-
-def test_end_just_within_the_limit_is_not_cut():
-    found = search_table(log_table(TABLE_GREEDY_LOSES), [2, 1])
-    assert found.truncated.tolist() == [False, True]
-    assert found.ids.tolist() == [[A, EOS], [A, PAD]]
-
-
-def test_begin_and_padding_are_never_chosen():
-    probabilities = np.full(VOCABULARY, 0.01)
-    probabilities[[PAD, BOS, B]] = 0.5, 0.4, 0.05
-    table = tf.constant(np.log(np.tile(probabilities, (VOCABULARY, 1))), tf.float32)
-    found = search_table(table, [4])
-    assert found.ids.tolist() == [[B] * 4]
-    np.testing.assert_allclose(found.scores, [4 * np.log(0.05)], rtol=1e-6)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_greedy_equals_the_reference_on_random_tables(seed):
-    """The table looks at the whole prefix, through a state that grows as a cache does."""
-    random = np.random.default_rng(seed)
-    table = random.normal(size=(4, 11, VOCABULARY, VOCABULARY))
-    table[..., EOS] -= 0.5
-    table = np.log(np.exp(table) / np.exp(table).sum(-1, keepdims=True)).astype(np.float32)
-    max_lengths = [12, 3, 1, 7]
-
-    def step(ids, state):
-        sentence, prefix = state
-        prefix = tf.concat([prefix, ids[:, None]], axis=1)
-        place = tf.reduce_sum(prefix * tf.range(1, tf.shape(prefix)[1] + 1), axis=1) % 11
-        index = tf.stack([sentence, place, ids], axis=1)
-        return tf.gather_nd(tf.constant(table), index), (sentence, prefix)
-
-    found = search(step, (tf.range(4), tf.zeros([4, 0], tf.int32)), max_lengths)
-    for row, limit in enumerate(max_lengths):
-
-        def next_log_probs(prefix, row=row):
-            place = sum(token * number for number, token in enumerate(prefix, 1)) % 11
-            log_probs = table[row, place, prefix[-1]].copy()
-            log_probs[[PAD, BOS]] = -np.inf
-            return log_probs
-
-        ids, score = reference.greedy(next_log_probs, BOS, EOS, limit)
-        length = found.lengths[row]
-        assert tuple(found.ids[row, :length]) == ids
-        assert (found.ids[row, length:] == PAD).all()
-        assert found.truncated[row] == (ids[-1] != EOS)
-        np.testing.assert_allclose(found.scores[row], score, rtol=1e-5)
-
-
-def test_search_stops_when_all_have_ended():
-    calls = []
-    table = log_table(TABLE_GREEDY_LOSES)
-
-    def step(ids, state):
-        tf.py_function(lambda: calls.append(1), [], [])
-        return tf.gather(table, ids), state
-
-    tf.function(lambda: greedy(step, (), tf.constant([50, 50]), bos=BOS, eos=EOS, pad=PAD))()
-    assert len(calls) == 2
-
-
 # The cache ---------------------------------------------------------------------------------------
+
+SOURCE = np.array([[4, 5, 6, EOS, PAD], [7, 8, EOS, PAD, PAD]], np.int32)
+
+
+def random_model(seed=1, layers=2, **options):
+    """Return a small model whose biases and gains are random as well."""
+    sizes = dict(d_model=16, num_heads=4, dff=24, source_vocab_size=11, target_vocab_size=13)
+    model = build_transformer(ModelConfig(layers, **{**sizes, **options}), seed=seed)
+    random = np.random.default_rng(seed)
+    for variable in model.trainable_variables:
+        variable.assign_add(0.2 * random.normal(size=variable.shape))
+    return model
+
+
+def steps_of(models, *args):
+    return cached_step([(arrange(model), model.config) for model in models], *args)
+
+
+def full_pass(model, source, target_in):
+    """Return log-probabilities (B, N, V) of what follows target_in (B, N, T), without a cache."""
+    shape = target_in.shape
+    logits = model((np.repeat(source, shape[1], axis=0), target_in.reshape(-1, shape[2])))
+    return tf.nn.log_softmax(logits[:, -1]).numpy().reshape(*shape[:2], -1)
+
+
+def possible(log_probs, vocabulary=13):
+    """Return the log-probabilities of the vocabulary; behind it nothing may be possible."""
+    assert (log_probs.numpy()[..., vocabulary:] == -np.inf).all()
+    return log_probs[..., :vocabulary]
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("steps", [[1] * 6, [2, 1, 3]])
 def test_cached_steps_equal_the_uncached_pass(norm, steps):
-    config = ModelConfig(2, 16, 4, 24, 0.1, 11, 13, norm)
-    model = build_transformer(config, seed=1)
-    random = np.random.default_rng(0)
-    for variable in model.trainable_variables:
-        variable.assign_add(0.2 * random.normal(size=variable.shape))
-    source = np.array([[4, 5, 6, EOS, PAD], [7, 8, EOS, PAD, PAD]], np.int32)
+    model = random_model(norm=norm)
     target_in = np.array([[BOS, 5, 6, 7, 8, 9], [BOS, 12, 11, 4, 4, 4]], np.int32)
-    encoded = model.encode(source)
+    encoded = model.encode(SOURCE)
     memory = model.project_memory(encoded)
     whole = model.decode(target_in, memory, encoded.may_attend)
-    logits = model((source, target_in)).numpy()
-
+    logits = model((SOURCE, target_in)).numpy()
     past, start = None, 0
     for length in steps:
         newest = target_in[:, start : start + length]
@@ -183,13 +85,179 @@ def test_cached_steps_equal_the_uncached_pass(norm, steps):
         past, start = decoded.past, end
 
 
+@pytest.mark.parametrize(
+    ("options", "room"),
+    [
+        ({"norm": "post"}, None),
+        ({"norm": "post", "tie_embeddings": False}, 4),
+        ({"norm": "pre", "dff": 512}, None),
+        ({"norm": "pre", "target_vocab_size": 32}, 7),
+    ],
+    ids=str,
+)
+def test_steps_of_several_hypotheses_equal_the_uncached_pass(options, room):
+    """Three side by side, which change places and leave clones on the way, as in a search."""
+    model = random_model(**options)
+    tokens = np.random.default_rng(0).integers(4, 13, (2, 3, 4)).astype(np.int32)
+    parents = {1: [[2, 0, 0], [1, 2, 0]], 2: [[1, 1, 2], [0, 2, 1]]}
+    step, state = steps_of([model], SOURCE, 3, room)
+    target_in = np.full((2, 3, 1), BOS, np.int32)
+    for place in range(4):
+        log_probs, state = step(tf.constant(target_in[:, :, -1]), state)
+        np.testing.assert_allclose(
+            possible(log_probs, model.config.target_vocab_size),
+            full_pass(model, SOURCE, target_in),
+            atol=1e-5,
+        )
+        if place in parents:
+            state = tf.nest.map_structure(
+                lambda tensor, place=place: tf.gather(tensor, parents[place], batch_dims=1), state
+            )
+            target_in = np.take_along_axis(target_in, np.array(parents[place])[:, :, None], axis=1)
+        target_in = np.concatenate([target_in, tokens[:, :, place : place + 1]], axis=2)
+
+
+def test_hypotheses_of_a_sentence_share_its_memory():
+    """Their queries stand side by side; each sees what it would see alone."""
+    model = random_model()
+    target_in = np.random.default_rng(0).integers(4, 13, (2, 3, 4)).astype(np.int32)
+    encoded = model.encode(SOURCE)
+    together = model.decode(
+        target_in.reshape(6, 4), model.project_memory(encoded), encoded.may_attend
+    )
+    encoded = model.encode(np.repeat(SOURCE, 3, axis=0))
+    alone = model.decode(target_in.reshape(6, 4), model.project_memory(encoded), encoded.may_attend)
+    np.testing.assert_allclose(together.hidden, alone.hidden, atol=1e-5)
+    for layer in range(2):
+        by_sentence = alone.cross_weights[layer].numpy().reshape(2, 3, 4, 4, 5)  # (B, N, H, Q, S)
+        np.testing.assert_allclose(
+            together.cross_weights[layer],
+            by_sentence.transpose(0, 2, 1, 3, 4).reshape(2, 4, 12, 5),
+            atol=1e-5,
+        )
+
+
+def test_an_ensemble_votes_with_the_mean_of_its_probabilities():
+    models = [random_model(1, norm="post"), random_model(2, layers=1)]
+    step, state = steps_of(models, SOURCE, 2)
+    target_in = np.random.default_rng(0).integers(4, 13, (2, 2, 2)).astype(np.int32)
+    for place in range(2):
+        log_probs, state = step(tf.constant(target_in[:, :, place]), state)
+        each = [np.exp(full_pass(model, SOURCE, target_in[:, :, : place + 1])) for model in models]
+        np.testing.assert_allclose(possible(log_probs), np.log(np.mean(each, axis=0)), atol=1e-5)
+        np.testing.assert_allclose(np.exp(log_probs).sum(-1), 1, atol=1e-5)
+
+
+def test_an_ensemble_of_twins_is_one_model():
+    model = random_model()
+    (step, state), (twin_step, twin_state) = (
+        steps_of(m, SOURCE, 1) for m in ([model], [model] * 2)
+    )
+    newest = tf.constant([[BOS], [BOS]])
+    np.testing.assert_allclose(
+        *(possible(step(newest, state)[0]), possible(twin_step(newest, twin_state)[0])), atol=1e-6
+    )
+
+
+def test_an_ensemble_scores_with_the_mean_of_its_probabilities():
+    models = [random_model(seed, layers=1) for seed in (1, 2)]
+    target_in = np.array([[BOS, 5, 6], [BOS, 12, 11]], np.int32)
+    target_out = np.array([[5, 6, EOS], [12, 11, 4]], np.int32)
+    found = Searcher(models).log_probs(SOURCE, target_in, target_out)
+    for place in range(3):
+        so_far = target_in[:, None, : place + 1]
+        mean = np.mean([np.exp(full_pass(model, SOURCE, so_far)) for model in models], axis=0)
+        expected = [mean[row, 0, target_out[row, place]] for row in range(2)]
+        np.testing.assert_allclose(found[:, place], np.log(expected), atol=1e-5)
+
+
+def test_mean_probability_of_what_cannot_be():
+    votes = [tf.math.log([0.0, 0.5, 0.5]), tf.math.log([0.0, 0.0, 1.0])]
+    np.testing.assert_allclose(tf.exp(mean_probability(votes)), [0, 0.25, 0.75], atol=1e-7)
+
+
+# Search by a model -------------------------------------------------------------------------------
+
+
+def test_compiled_search_of_one_sentence_equals_the_graph(monkeypatch):
+    """It pads to a fixed length and keeps a cache of fixed size; whatever does not fit it goes
+    the usual way."""
+    model = random_model(seed=4, layers=1, norm="pre", tie_embeddings=False)
+    usual, compiled = Searcher([model]), Searcher([model])
+    monkeypatch.setattr(searcher_module, "COMPILED_LENGTHS", (8,))
+    random = np.random.default_rng(0)
+    sources = [
+        np.append(random.integers(4, 11, length), EOS)[None].astype(np.int32)
+        for length in (1, 2, 3, 5, 7)
+    ]
+    expected = [usual.search(source) for source in sources]
+    compiled.compile_ahead().join()
+
+    def new_graph(*_):
+        raise LookupError
+
+    monkeypatch.setattr(searcher_module, "cached_step", new_graph)
+    for source, each in zip(sources, expected, strict=True):
+        found = compiled.search(source)
+        for value, right in zip(found, each, strict=True):
+            assert value.shape == right.shape
+            np.testing.assert_allclose(value, right, rtol=1e-5)
+    # Some must end and some be cut, or little would have been compared.
+    assert len({bool(each.truncated[0, 0]) for each in expected}) == 2
+    lengthened = compiled.search(sources[3], SearchOptions(length_penalty=2.0)).scores
+    plain = compiled.search(sources[3], SearchOptions(length_penalty=0.0)).scores
+    penalty = ((5 + expected[3].lengths) / 6) ** 2
+    np.testing.assert_allclose(lengthened, plain / penalty, rtol=1e-5)
+    for others in (
+        (np.append(sources[4], [[EOS]], axis=1),),
+        (np.repeat(sources[0], 2, axis=0),),
+        (sources[0], SearchOptions(beam=2)),
+        (sources[0], SearchOptions(sampling=True)),
+        (sources[0], SearchOptions(no_repeat_ngram=2)),
+        (sources[0], GREEDY, np.array([[5]], np.int32)),
+    ):
+        with pytest.raises(LookupError):
+            compiled.search(*others)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"beam": 0}, "beam must be from 1 to 64; received 0"),
+        ({"beam": -1}, "beam must be from 1 to 64; received -1"),
+        ({"beam": 65}, "beam must be from 1 to 64; received 65"),
+        ({"nbest": 0}, "nbest must be from 1 to beam, which is 1; received 0"),
+        ({"beam": 3, "nbest": 4}, "nbest must be from 1 to beam, which is 3; received 4"),
+        ({"length_penalty": -0.1}, "length_penalty must be from 0 to 100; received -0.1"),
+        ({"length_penalty": float("nan")}, "length_penalty must be .* received nan"),
+        ({"coverage_penalty": -1.0}, "coverage_penalty must be from 0 to 100; received -1.0"),
+        ({"no_repeat_ngram": -1}, "no_repeat_ngram must be .* received -1"),
+        ({"temperature": 0.0}, "temperature must be from 0.001 to 1000; received 0.0"),
+        ({"temperature": float("inf")}, "temperature must be .* received inf"),
+        ({"top_k": -1}, "top_k must be at least 0; received -1"),
+        ({"top_p": 0.0}, "top_p must be above 0 and at most 1; received 0.0"),
+        ({"top_p": 1.1}, "top_p must be above 0 and at most 1; received 1.1"),
+        ({"seed": -1}, r"seed must be in \[0, 2\*\*32\); received -1"),
+    ],
+    ids=str,
+)
+def test_options_that_make_no_sense(options, message):
+    with pytest.raises(ConfigError, match=message):
+        SearchOptions(**options)
+
+
 # The translator ----------------------------------------------------------------------------------
 
 WORDS = sorted({word for english, _ in PAIRS for word in english.split()})
 ODD_TEXTS = [
     "-", "...", "???", "12345", "😀", "👩‍👩‍👧", "<unk>", "</s>", "<pad>", "<s>", "<0x0A>",
     "zzqxj wvkkp", "猫", "▁", "a" * 200, "a\nb", "Ｉ ｌｉｋｅ",
+    "Hello", "Hello.", "Never", "Never.", "Man", "No", "a", "increasingly",
 ]  # fmt: skip
+BEAM = SearchOptions(beam=4, nbest=3)
+DRAWS = SearchOptions(beam=2, nbest=2, sampling=True, temperature=1.5, top_p=0.95, seed=3)
+RULES = SearchOptions(beam=2, nbest=2, no_repeat_ngram=2)
+PREFIXES = ["", "你", "我喜欢", "今天</s>", "我我我", ""]
 
 
 @pytest.fixture(scope="module")
@@ -197,8 +265,39 @@ def translator(tiny_run):
     return nmt.load(tiny_run)
 
 
+@pytest.fixture
+def endless(translator):
+    """The translator with a model that has unlearned EOS, until the test is over."""
+    model = translator.searcher.models[0]
+    changed = [model.target_embedding.embeddings, model.decoder_norm.gamma, model.decoder_norm.beta]
+    before = [variable.numpy() for variable in changed]
+    table, direction = before[0].copy(), before[0][7] / np.linalg.norm(before[0][7])
+    table[EOS] = 0
+    table[7] = 50 * direction
+    for values in ((table, 0 * direction, direction), before):
+        for variable, value in zip(changed, values, strict=True):
+            variable.assign(value)
+        translator.searcher.refresh()
+        if values is not before:
+            yield translator
+
+
 def summary(translations):
-    return [(each.source, each.text, each.target_tokens, each.truncated) for each in translations]
+    return [
+        (
+            *(each.source, each.text, each.target_tokens, each.truncated),
+            summary(each.alternatives),
+        )
+        for each in translations
+    ]
+
+
+def scores_of(translations):
+    return [
+        score
+        for each in translations
+        for score in (each.score, each.log_prob, *scores_of(each.alternatives))
+    ]
 
 
 def random_sentences():
@@ -237,29 +336,44 @@ def test_one_text_gives_one_translation(translator):
     assert summary(translator.translate((english, english))) == summary([translation] * 2)
 
 
-def test_translations_depend_on_their_own_sentence_only(translator):
+@pytest.mark.parametrize(
+    "options", [GREEDY, BEAM, DRAWS, RULES], ids=["greedy", "beam", "draws", "rules"]
+)
+def test_translations_depend_on_their_own_sentence_only(translator, options):
+    """Whatever the size of the batch and the order; finished neighbours once changed each other."""
     sentences = random_sentences()
     assert len(sentences) == 30
-    assert len(set(sentences)) < 30
-    expected = translator.translate(sentences)
+    if options in (DRAWS, RULES):  # which end late
+        sentences = [*sentences[:4], sentences[20], *sentences[-4:]]
+    count = len(sentences)
+    assert len(set(sentences)) < count
+    prefixes = (PREFIXES * 5 if options is RULES else [""] * 30)[:count]
+    prefixes[-3:] = prefixes[:1] * 3
+    expected = translator.translate(sentences, options, prefixes=prefixes)
+    assert [each.source for each in expected] == sentences
+    order = np.random.default_rng(1).permutation(count)
     # One at a time; about 2, 7 and all together.
-    for batch_tokens in (1, 30, 100, 10_000):
-        translations = translator.translate(sentences, batch_tokens=batch_tokens)
-        assert summary(translations) == summary(expected)
-        np.testing.assert_allclose(
-            [each.score for each in translations], [each.score for each in expected], atol=1e-4
+    for batch_tokens in (1, 30, 100, 10_000) if count == 30 else (1, 30):
+        translations = translator.translate(
+            [sentences[i] for i in order],
+            options,
+            prefixes=[prefixes[i] for i in order],
+            batch_tokens=batch_tokens * options.beam,
         )
-    order = np.random.default_rng(1).permutation(30)
-    shuffled = translator.translate([sentences[i] for i in order], batch_tokens=60)
-    assert summary(shuffled) == summary([expected[i] for i in order])
-    by_text = {}
-    for each in expected:
-        assert by_text.setdefault(each.source, each.text) == each.text
+        assert summary(translations) == summary([expected[i] for i in order])
+        np.testing.assert_allclose(
+            scores_of(translations), scores_of([expected[i] for i in order]), atol=1e-4
+        )
+    by_input = {}
+    for each, prefix in zip(expected, prefixes, strict=True):
+        assert each.text.startswith(prefix)
+        known = by_input.setdefault((each.source, prefix), each)
+        assert summary([each]) == summary([known])
 
 
 @pytest.mark.parametrize("text", ["", " ", "\t", "\u3000", " \n\u200b\ufeff"])
 def test_nothing_to_translate_gives_nothing(translator, monkeypatch, text):
-    monkeypatch.setattr(translator, "search", lambda source_ids: pytest.fail("model was called"))
+    monkeypatch.setattr(translator, "searcher", None)
     translation = translator.translate(text, attention=True)
     assert translation.source == text
     assert translation.text == ""
@@ -283,33 +397,168 @@ def test_odd_texts_are_translated_as_text(translator):
         assert not {"<unk>", "</s>", "<pad>", "<s>"} & set(each.source_tokens[:-1])
         assert not {"<pad>", "<s>"} & set(each.target_tokens)
         assert len(each.target_tokens) <= len(each.source_tokens) + EXTRA_TARGET_TOKENS
+        assert each.truncated == (each.target_tokens[-1] != "</s>")
         assert np.isfinite(each.score)
 
 
-def test_translation_that_never_ends_is_cut(tiny_run):
+def test_translation_that_never_ends_is_cut(endless):
     """A model that has unlearned EOS stops at the length limit, and says so."""
-    translator = nmt.load(tiny_run)
-    table = translator.model.target_embedding.embeddings
-    values = table.numpy()
-    values[EOS] = 0
-    values[C] = 50 * values[C] / np.linalg.norm(values[C])
-    table.assign(values)
-    gamma, beta = translator.model.decoder_norm.gamma, translator.model.decoder_norm.beta
-    gamma.assign(tf.zeros_like(gamma))
-    beta.assign(values[C])
-    translation = translator.translate("I like cats.")
+    translation = endless.translate("I like cats.")
     assert translation.truncated
     assert len(translation.target_tokens) == len(translation.source_tokens) + EXTRA_TARGET_TOKENS
-    assert "</s>" not in translation.target_tokens
+    assert len(set(translation.target_tokens)) == 1
 
 
-def test_score_is_the_log_probability_of_the_target(translator):
-    for translation in translator.translate(["You like cats.", "cats dogs cats"]):
-        source, target = ids_of(translator, translation)
-        target_in = np.concatenate([[[BOS]], target[:, :-1]], axis=1).astype(np.int32)
-        log_probs = tf.nn.log_softmax(translator.model((source, target_in)))[0].numpy()
-        expected = sum(log_probs[place, token] for place, token in enumerate(target[0]))
-        np.testing.assert_allclose(translation.score, expected, atol=1e-4)
+def test_no_pair_of_subwords_comes_twice_and_a_prefix_has_room_of_its_own(endless):
+    """The loop 你好你好你好… of a short source; a neighbour's prefix gives nobody more room."""
+    sources, prefixes = ["Hello", "Hello", "cats"], ["", "我我我", "今天"]
+    forced = [len(ids) for ids in endless.target_tokenizer.encode(prefixes)]
+    for translation, prefix, length in zip(
+        endless.translate(sources, RULES, prefixes=prefixes), prefixes, forced, strict=True
+    ):
+        for each in (translation, *translation.alternatives):
+            tokens = each.target_tokens
+            room = len(each.source_tokens) + EXTRA_TARGET_TOKENS + length
+            assert len(tokens) == room if each.truncated else len(tokens) <= room
+            assert each.text.startswith(prefix)
+            pairs = Counter(zip(tokens[length:], tokens[length + 1 :], strict=False))
+            assert set(pairs.values()) == {1}
+        assert translation.truncated
+
+
+def test_score_is_the_log_probability_over_the_length_penalty(translator):
+    model = translator.searcher.models[0]
+    sentences = ["You like cats.", "cats dogs cats"]
+    for alpha in (0.0, 0.6, 1.0):
+        options = SearchOptions(length_penalty=alpha)
+        for translation in translator.translate(sentences, options):
+            source, target = ids_of(translator, translation)
+            target_in = np.concatenate([[[BOS]], target[:, :-1]], axis=1).astype(np.int32)
+            log_probs = tf.nn.log_softmax(model((source, target_in)))[0].numpy()
+            expected = [log_probs[place, token] for place, token in enumerate(target[0])]
+            np.testing.assert_allclose(translation.token_log_probs, expected, atol=1e-4)
+            np.testing.assert_allclose(translation.log_prob, sum(expected), atol=1e-4)
+            penalty = ((5 + len(expected)) / 6) ** alpha
+            np.testing.assert_allclose(translation.score, sum(expected) / penalty, atol=1e-4)
+
+
+@pytest.mark.parametrize("options", [BEAM, DRAWS], ids=["beam", "draws"])
+def test_alternatives_differ_and_come_best_first(translator, options):
+    translations = translator.translate(["cats dogs cats", "I", "What is my friend?"], options)
+    for best in translations:
+        hypotheses = [best, *best.alternatives]
+        assert len({tuple(each.target_tokens) for each in hypotheses}) == len(hypotheses)
+        assert len(hypotheses) == options.nbest or options.sampling
+        assert all(each.alternatives == [] for each in best.alternatives)
+        ranks = [(each.truncated, -each.score) for each in hypotheses]
+        assert ranks == sorted(ranks)
+        assert {each.source for each in hypotheses} == {best.source}
+    assert any(best.alternatives for best in translations)
+
+
+def test_other_numbers_need_no_new_graph(translator, monkeypatch):
+    """And the best of 4 is the same whether 1 or 4 are asked for."""
+    sentence = "cats dogs cats"
+    expected = translator.translate(sentence, BEAM)
+    translator.translate(sentence, DRAWS)
+    monkeypatch.setattr(searcher_module, "cached_step", lambda *_: pytest.fail("traced again"))
+    for nbest in (1, 2, 4):
+        found = translator.translate(sentence, dataclasses.replace(BEAM, nbest=nbest))
+        hypotheses = summary([found, *found.alternatives])
+        assert len(hypotheses) == nbest
+        known = summary([expected, *expected.alternatives])
+        assert [each[1:3] for each in hypotheses[:3]] == [each[1:3] for each in known[:nbest]]
+    translator.translate(sentence, dataclasses.replace(BEAM, length_penalty=1.5))
+    translator.translate("dogs " * 20, dataclasses.replace(DRAWS, temperature=3.0, top_k=5))
+
+
+def test_draws_are_those_of_the_seed(translator):
+    sentences = ["cats dogs cats", "What is my friend?", "I", "park phone"]
+    found = [
+        summary(translator.translate(sentences, dataclasses.replace(DRAWS, seed=seed)))
+        for seed in (1, 1, 2)
+    ]
+    assert found[0] == found[1]
+    assert found[0] != found[2]
+
+
+def test_draws_among_one_token_are_greedy(translator):
+    sentences = ["cats dogs cats", "I like cats."]
+    options = dataclasses.replace(DRAWS, top_k=1)
+    assert summary(translator.translate(sentences, options)) == summary(
+        translator.translate(sentences)
+    )
+
+
+def test_scoring_a_translation_finds_its_own_log_probabilities(translator):
+    sentences = [english for english, _ in PAIRS[:12]]
+    translations = [*translator.translate(sentences), *translator.translate(sentences, BEAM)]
+    sources, targets = [each.source for each in translations], [each.text for each in translations]
+    compared = 0
+    for scored, each in zip(translator.score(sources, targets), translations, strict=True):
+        assert (scored.source, scored.text) == (each.source, each.text)
+        assert scored.source_tokens == each.source_tokens
+        np.testing.assert_allclose(scored.score, sum(scored.token_log_probs), rtol=1e-6)
+        assert len(scored.token_log_probs) == len(scored.target_tokens)
+        if scored.target_tokens == each.target_tokens:  # a text can be spelled in other subwords
+            np.testing.assert_allclose(scored.token_log_probs, each.token_log_probs, atol=1e-4)
+            np.testing.assert_allclose(scored.score, each.log_prob, atol=1e-4)
+            compared += 1
+    assert compared >= 16
+
+
+def test_scoring_keeps_the_order_and_knows_what_is_worse(translator):
+    english, chinese = PAIRS[0]
+    sources = [english, "", english, PAIRS[7][0], english]
+    targets = [chinese, chinese, chinese[::-1], PAIRS[7][1], ""]
+    scored = translator.score(sources, targets)
+    assert [each.source for each in scored] == sources
+    assert [each.text for each in scored] == targets
+    assert (scored[1].score, scored[1].target_tokens) == (0.0, [])
+    assert scored[4].target_tokens == ["</s>"]
+    assert scored[0].score > max(scored[2].score, scored[4].score)
+    alone = translator.score([PAIRS[7][0]], [PAIRS[7][1]])[0]
+    np.testing.assert_allclose(scored[3].token_log_probs, alone.token_log_probs, atol=1e-4)
+    assert translator.score([], []) == []
+    with pytest.raises(ValueError, match="received 2 sources and 1 targets"):
+        translator.score(["a", "b"], ["c"])
+
+
+def test_scoring_long_targets_of_short_sources_takes_no_more_memory(translator, monkeypatch):
+    sizes = []
+
+    def log_probs(source_ids, target_in_ids, target_out_ids):
+        sizes.append(max(source_ids.size, target_in_ids.size))
+        return np.zeros(target_out_ids.shape, np.float32)
+
+    monkeypatch.setattr(translator.searcher, "log_probs", log_probs)
+    translator.score(["a"] * 50, ["我" * 200] * 25 + ["我"] * 25)
+    assert max(sizes) <= 1024
+    assert len(sizes) < 15
+
+
+def test_prefixes_begin_the_translations(translator):
+    """Those of one text, of all or of some; what looks like a special token is text."""
+    prefixes = ["你", "", "我我我我", "</s><pad>", "今天天气"]
+    found = translator.translate(["I like cats."] * 5, RULES, prefixes=prefixes)
+    for each, prefix in zip(found, prefixes, strict=True):
+        for hypothesis in (each, *each.alternatives):
+            assert hypothesis.text.startswith(prefix)
+            assert np.isfinite(hypothesis.score)
+            assert hypothesis.target_tokens.count("</s>") == 1 - hypothesis.truncated
+            assert "<pad>" not in hypothesis.target_tokens
+    assert summary([found[1]]) == summary(translator.translate(["I like cats."], RULES))
+    for alone in ("你", ["你"]):
+        assert summary([translator.translate("I like cats.", RULES, prefixes=alone)]) == summary(
+            found[:1]
+        )
+    # Nothing to translate stays nothing.
+    assert translator.translate([""], RULES, prefixes=["你"]) == [Translation("", "")]
+    for wrong in (["你"], ["你"] * 3):
+        with pytest.raises(ValueError, match=f"the 2 sentences .* received {len(wrong)} prefixes"):
+            translator.translate(["a", "b"], prefixes=wrong)
+    with pytest.raises(ValueError, match=r"the 1 sentences .* received 2 prefixes"):
+        translator.translate("a", prefixes=["b", "c"])
 
 
 def test_too_long_source(translator):
@@ -348,6 +597,13 @@ def attended(translator):
     return translator.translate(SENTENCES, attention=True)
 
 
+@pytest.fixture(scope="module")
+def attended_beams(translator):
+    """The four hypotheses of each sentence, each with its attention."""
+    best = translator.translate(SENTENCES, dataclasses.replace(BEAM, nbest=4), attention=True)
+    return [[each, *each.alternatives] for each in best]
+
+
 def test_attention_has_a_row_for_every_token(attended):
     layers, heads = 2, 4
     for translation in attended:
@@ -370,9 +626,10 @@ def test_attention_does_not_depend_on_the_batch(translator, attended):
             np.testing.assert_allclose(weights, expected, atol=1e-5)
 
 
-def test_attention_equals_that_of_a_teacher_forced_pass(translator, attended):
-    model = translator.model
-    for translation in attended:
+def test_attention_equals_that_of_a_teacher_forced_pass(translator, attended, attended_beams):
+    """That of the best, and that of every alternative."""
+    model = translator.searcher.models[0]
+    for translation in [*attended, *(each for beam in attended_beams[:2] for each in beam)]:
         source, target = ids_of(translator, translation)
         target_in = np.concatenate([[[BOS]], target[:, :-1]], axis=1).astype(np.int32)
         encoded = model.encode(source)
@@ -386,7 +643,7 @@ def test_attention_equals_that_of_a_teacher_forced_pass(translator, attended):
 
 
 def test_attention_equals_what_the_cached_steps_saw(translator, attended):
-    model = translator.model
+    model = translator.searcher.models[0]
     translation = attended[0]
     source, target = ids_of(translator, translation)
     encoded = model.encode(source)
@@ -406,6 +663,44 @@ def test_attention_equals_what_the_cached_steps_saw(translator, attended):
             atol=1e-5,
         )
         past, newest = decoded.past, token
+
+
+def test_coverage_by_hand():
+    """Two target tokens look at three source tokens; the last layer counts, its heads' mean."""
+    last = [[[0.5, 0.5, 0.0], [0.5, 0.5, 0.0]], [[0.1, 0.9, 0.0], [0.3, 0.5, 0.2]]]
+    cross = np.array([np.full((2, 2, 3), 1 / 3), last], np.float32)
+    nothing = np.zeros((2, 2, 0, 0), np.float32)
+    # The source tokens got 0.7, 1.2 and 0.1.
+    expected = np.log(0.7) + np.log(0.1)
+    np.testing.assert_allclose(coverage(Attention(nothing, nothing, cross)), expected, rtol=1e-5)
+    ignored = np.array([[[[1.0, 0.0]]]], np.float32)
+    assert -20 < coverage(Attention(nothing, nothing, ignored)) < -10
+
+
+@pytest.mark.parametrize("beta", [0.3, 30.0])
+def test_coverage_penalty_ranks_again(translator, attended_beams, beta):
+    """The same hypotheses; what left source words out sinks."""
+    options = dataclasses.replace(BEAM, nbest=4, coverage_penalty=beta)
+    reordered = 0
+    for best, plain in zip(translator.translate(SENTENCES, options), attended_beams, strict=True):
+        expected = []
+        for each in plain:
+            got = each.attention.cross[-1].astype(float).mean(0).sum(0)
+            score = each.score + beta * np.log(np.minimum(got, 1)).sum()
+            expected.append((each.truncated, -score, each.text, each.target_tokens))
+        found = [
+            (each.truncated, -each.score, each.text, each.target_tokens)
+            for each in (best, *best.alternatives)
+        ]
+        assert [each[2:] for each in found] == [each[2:] for each in sorted(expected)]
+        np.testing.assert_allclose(
+            [each[1] for each in found], [each[1] for each in sorted(expected)], rtol=1e-3
+        )
+        assert best.attention is None
+        reordered += found[0][3] != plain[0].target_tokens
+        only = translator.translate(best.source, dataclasses.replace(options, nbest=1))
+        assert (only.text, only.alternatives) == (best.text, [])
+    assert reordered > 0 or beta < 1
 
 
 # Loading -----------------------------------------------------------------------------------------
@@ -442,6 +737,33 @@ def copied_run(tiny_run, tmp_path):
 
 def test_moved_run_translates(copied_run):
     assert nmt.load(str(copied_run.path)).translate(PAIRS[0][0]).text == PAIRS[0][1]
+
+
+def test_several_runs_are_loaded_as_an_ensemble(tiny_run, copied_run, translator):
+    models = load_translator(tiny_run, copied_run.path).searcher.models
+    assert len(models) == 2
+    assert models[0] is not models[1]
+    for model in models:
+        for value, expected in zip(
+            model.get_weights(), translator.searcher.models[0].get_weights(), strict=True
+        ):
+            np.testing.assert_array_equal(value, expected)
+
+
+def test_an_ensemble_of_runs_with_other_tokenizers_is_refused(tiny_run, copied_run):
+    """Token 7 of the one is not token 7 of the other: their votes would be nonsense."""
+    files = copied_run.source_tokenizer_file, copied_run.target_tokenizer_file
+    source, target = (file.read_bytes() for file in files)
+    manifest = copied_run.manifest()
+    for file, content in zip(files, (target, source), strict=True):
+        file.write_bytes(content)
+        manifest["sha256"][file.name] = sha256(content)
+    write_text(copied_run.manifest_file, json.dumps(manifest))
+    with pytest.raises(ConfigError) as caught:
+        load_translator(tiny_run, copied_run.path)
+    message = str(caught.value)
+    for part in (str(copied_run.path), str(tiny_run), "different tokenizers", "same prepared data"):
+        assert part in message
 
 
 def test_missing_folder(tmp_path):
@@ -516,3 +838,120 @@ def test_tokenizer_that_is_lost(copied_run):
     copied_run.source_tokenizer_file.unlink()
     with pytest.raises(ConfigError, match=r"source\.model"):
         nmt.load(copied_run.path)
+
+
+# Documents ---------------------------------------------------------------------------------------
+
+
+class Spelling:
+    """Stands in for a tokenizer: every character is a token."""
+
+    def encode(self, texts):
+        return [[ord(character) for character in text] for text in texts]
+
+
+class Brackets:
+    """Stands in for a translator: puts what it is given in brackets, and remembers it."""
+
+    source_tokenizer = Spelling()
+
+    def __init__(self, target_language="zh", segment_tokens=21):
+        self.target_language = target_language
+        self.segment_tokens = segment_tokens
+        self.asked = []
+
+    def translate(self, texts, options=GREEDY, *, attention=False, prefixes=None):
+        assert isinstance(texts, list)
+        assert prefixes is None or len(prefixes) == len(texts)
+        self.asked.append((texts, options, attention, prefixes))
+        return [Translation(text, f"[{text}]") for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("text", "translated"),
+    [
+        ("Cats.", "[Cats.]"),
+        ("Cats.\nDogs.", "[Cats.]\n[Dogs.]"),
+        ("Cats.\r\nDogs.\rPark.\r\n", "[Cats.]\n[Dogs.]\n[Park.]\n"),
+        ("\n\nCats.\n\n\n Dogs. \n", "\n\n[Cats.]\n\n\n[Dogs.]\n"),
+        ("", ""),
+        (" \t\u3000", ""),
+        ("\n \n", "\n\n"),
+        ("a\u2028b", "[a b]"),
+        ("</s>\n<pad> x", "[</s>]\n[<pad> x]"),
+        # At most 20 characters are translated in one piece.
+        ("I like cats a lot.", "[I like cats a lot.]"),
+        ("I like cats. You like dogs.", "[I like cats.][You like dogs.]"),
+        (
+            "我喜欢猫。你喜欢狗。我们今天一起去公园吧。",
+            "[我喜欢猫。][你喜欢狗。][我们今天一起去公园吧。]",
+        ),
+        ("I like cats. A\n\nYou like dogs.", "[I like cats. A]\n\n[You like dogs.]"),
+        ("Cats, " * 5 + "dogs.", "[Cats, Cats, Cats,][Cats, Cats, dogs.]"),
+        ("x" * 30, f"[{'x' * 15}][{'x' * 15}]"),
+    ],
+    ids=ascii,
+)
+def test_lines_stay_lines_and_long_ones_are_cut_and_joined(text, translated):
+    (document,) = translate_documents(Brackets(), [text])
+    assert document.source == text
+    assert document.text == translated
+    assert [each.text for each in document.segments] == [
+        f"[{part}" for part in translated.replace("\n", "").split("[")[1:]
+    ]
+
+
+def test_pieces_are_joined_as_the_language_does():
+    text = "I like cats. You like dogs.\nHe"
+    for language, joined in (("zh", ""), ("zh-TW", ""), ("ja", ""), ("de", " "), ("en", " ")):
+        (document,) = translate_documents(Brackets(language), [text])
+        assert document.text == f"[I like cats.]{joined}[You like dogs.]\n[He]"
+
+
+def test_documents_go_to_the_engine_together_and_come_back_in_order():
+    engine = Brackets()
+    texts = ["Cats.\nDogs.", "", "I like cats. You like dogs.", "\n", "Cats."]
+    documents = translate_documents(engine, texts, BEAM, attention=True)
+    assert [each.source for each in documents] == texts
+    assert [each.text for each in documents] == [
+        *("[Cats.]\n[Dogs.]", "", "[I like cats.][You like dogs.]", "\n", "[Cats.]")
+    ]
+    assert [len(each.segments) for each in documents] == [2, 0, 2, 0, 1]
+    sentences = ["Cats.", "Dogs.", "I like cats.", "You like dogs.", "Cats."]
+    assert engine.asked == [(sentences, BEAM, True, None)]
+    assert translate_documents(engine, []) == []
+
+
+def test_a_prefix_belongs_to_the_first_sentence_of_its_text():
+    engine = Brackets()
+    texts = ["I like cats. You like dogs.\nHe", "", "Cats.", "\nDogs.\nA"]
+    translate_documents(engine, texts, prefixes=["你", "我", "", "他"])
+    assert engine.asked[0][3] == ["你", "", "", "", "他", ""]
+    translate_documents(engine, texts, prefixes=["", "我", "", ""])
+    assert engine.asked[1][3] is None
+
+
+def test_no_piece_is_longer_than_what_the_model_was_trained_on():
+    random = np.random.default_rng(0)
+    letters = list("ab .,!?。，！？；“”\"'—…()\n猫狗") + [" "] * 6
+    engine = Brackets(segment_tokens=8)
+    for _ in range(200):
+        text = "".join(random.choice(letters, random.integers(1, 80)))
+        (document,) = translate_documents(engine, [text])
+        assert document.text.count("\n") == text.count("\n")
+        pieces = [each.source for each in document.segments]
+        assert all(0 < len(piece) < 8 and piece == piece.strip() for piece in pieces)
+        assert "".join("".join(pieces).split()) == "".join(text.split())
+
+
+def test_a_text_far_longer_than_any_sentence_is_translated(translator):
+    """Sentence by sentence, though no single one of so many subwords would be accepted."""
+    sentences = [PAIRS[i][0] for i in (0, 3, 6)]
+    text = " ".join(sentences * 40)
+    with pytest.raises(ValueError, match="at most"):
+        translator.translate(text)
+    document, empty = translate_documents(translator, [f"{text}\n\n{sentences[0]}", ""])
+    expected = [each.text for each in translator.translate(sentences)]
+    assert document.text == f"{''.join(expected * 40)}\n\n{expected[0]}"
+    assert [each.source for each in document.segments] == [*sentences * 40, sentences[0]]
+    assert empty.text == ""

@@ -1,5 +1,8 @@
 """Characters and subwords: nothing that carries meaning is lost on the way to ids and back."""
 
+import random
+import time
+
 import pytest
 
 from nmt.config import Config, ConfigError, DataConfig
@@ -8,6 +11,7 @@ from nmt.evaluation.scores import corpus_scores
 from nmt.run_folder import RunFolder
 from nmt.text.normalize import clean, matching_key
 from nmt.text.script import convert, is_chinese
+from nmt.text.segment import segments, split_sentences
 from nmt.text.tokenizer import BOS, EOS, PAD, UNK, load_tokenizer, train_tokenizer
 
 # The lines of case TOK-04.
@@ -293,3 +297,105 @@ def test_script_is_converted_as_asked():
 )
 def test_is_chinese(text, answer):
     assert is_chinese(text) is answer
+
+
+# Long lines in pieces ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["I like cats. ", "Do you? ", "Yes! ", "Really?! ", "Well... ", "Good."],
+        ["Mr. Smith met Dr. Li and Mrs. Jones at St. Paul's. ", "They talked."],
+        ["J. R. R. Tolkien wrote it. ", "The U.S. Army and the U.N. read it."],
+        ["Bring fruit, e.g. apples, i.e. food, etc. and see Fig. 3 on pp. 4. ", "Thanks."],
+        ["It costs 3.5 dollars at shop.example.com. ", "Version 2.21.0 is out."],
+        ['He said "Go." ', "She said “Stop!” ", "(They did.) ", "'Fine.' ", "End"],
+        ["我喜欢猫。", "你呢？", "真的！！", "好的……", "再见"],
+        ["他说：“你好。”", "她说：「再见！」", "（他走了。）", "“等等……”", "完"],
+        ["真的吗？！", "走吧！……", "行。  ", "完"],
+        ["I like 北京。", "我用iPhone 3.5。 ", "OK. ", "好。", "Bye."],
+        ["No end"],
+        ["没有句号"],
+        ["   "],
+        ["..."],
+        ["One line\n", "another"],
+        [],
+    ],
+    ids=ascii,
+)
+def test_sentences_end_where_a_reader_ends_them(sentences):
+    """Abbreviations, initials and decimals end none; closing quotes go with what they close."""
+    assert split_sentences("".join(sentences)) == sentences
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "pieces"),
+    [
+        ("I like cats. You too.", 30, ["I like cats. You too."]),
+        ("I like cats. You too.", 15, ["I like cats. ", "You too."]),
+        # Clauses together as far as they fit.
+        ("Cats, dogs, mice, and so on.", 14, ["Cats, dogs, ", "mice, ", "and so on."]),
+        ("我喜欢猫，你喜欢狗，他也是。", 10, ["我喜欢猫，你喜欢狗，", "他也是。"]),
+        ("the cat – or so – is here", 12, ["the cat – ", "or so – ", "is here"]),
+        # Then words, and characters if there is no other way.
+        ("one two three four", 9, ["one two ", "three ", "four"]),
+        ("x" * 10, 4, ["xx", "xxx", "xx", "xxx"]),
+        ("我们今天一起去", 4, ["我们今", "天一起去"]),
+        ("a long one, abcdefghij", 6, ["a ", "long ", "one, ", "abcde", "fghij"]),
+        ("", 5, [""]),
+        ("xy", 0, ["x", "y"]),  # a character cannot be cut
+    ],
+    ids=ascii,
+)
+def test_a_line_is_cut_where_it_hurts_least(text, limit, pieces):
+    assert segments(text, lambda piece: len(piece) <= limit) == pieces
+
+
+def test_pieces_together_are_the_text_and_each_fits():
+    draw = random.Random(0)
+    letters = [
+        *"ab AMr.e!?\"'”’)]。！？；，、…—–-,;: \u3000\t",
+        "Dr. ",
+        "…… ",
+        " -- ",
+        "猫狗",
+        "👧",
+    ]
+    for _ in range(3000):
+        text = "".join(draw.choices(letters, k=draw.randrange(40)))
+        assert "".join(split_sentences(text)) == text
+        assert all(split_sentences(text))
+        limit = draw.randrange(1, 12)
+        pieces = segments(text, lambda piece, limit=limit: len(piece) <= limit)
+        assert "".join(pieces) == text
+        assert all(len(piece) <= limit for piece in pieces)
+        assert all(pieces) or not text
+
+
+MEGABYTE = 1_000_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x" * MEGABYTE,
+        "word " * (MEGABYTE // 5),
+        " " * MEGABYTE + "x",
+        "." * MEGABYTE + "x",
+        ".'" * (MEGABYTE // 2) + "x",
+        "…" * (MEGABYTE // 3) + "x",
+        " " + "-" * MEGABYTE + "x",
+        "\n" * MEGABYTE,
+        "Mr. " * (MEGABYTE // 4),
+        "Cats, dogs. " * (MEGABYTE // 12),
+    ],
+    ids=lambda text: ascii(text[:4] + "~" + text[-3:]),
+)
+def test_a_line_of_a_megabyte_is_cut_at_once(text):
+    """Patterns that go back over what they have read took hours for some of these."""
+    begin = time.process_time()
+    pieces = segments(text, lambda piece: len(piece) <= 60)
+    assert time.process_time() - begin < 5
+    assert "".join(pieces) == text
+    assert max(map(len, pieces)) <= 60

@@ -16,7 +16,8 @@ import tensorflow as tf
 from nmt.config import Config, ConfigError, DataConfig, ModelConfig, TrainingConfig, to_json
 from nmt.data.batches import batches_from, make_batch, pad, plan_epoch
 from nmt.data.prepared import Encoded, Prepared, load_held_out, load_train, prepare
-from nmt.decoding.searcher import Searcher, load_translator
+from nmt.decoding.searcher import Searcher
+from nmt.decoding.translator import load_translator
 from nmt.evaluation.scores import corpus_scores
 from nmt.model.transformer import build_transformer
 from nmt.model.weights import load_weights
@@ -827,7 +828,7 @@ def test_learns_to_reverse_digits():
     found = Searcher([model]).search(pad([np.append(ids, EOS) for ids in unseen]))
     right = [
         tuple(ids[:length]) == (*reversed(asked), EOS)
-        for ids, length, asked in zip(found.ids, found.lengths, unseen, strict=True)
+        for ids, length, asked in zip(found.ids[:, 0], found.lengths[:, 0], unseen, strict=True)
     ]
     assert not {tuple(ids) for ids in unseen} & {tuple(ids) for ids in seen}
     assert np.mean(right) >= 0.95

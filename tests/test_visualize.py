@@ -28,7 +28,7 @@ def translation(source_tokens, target_tokens, layers=2, heads=4):
         uniform_rows(layers, heads, s, s), uniform_rows(layers, heads, t, t),
         uniform_rows(layers, heads, t, s),
     )  # fmt: skip
-    return Translation("x", "y", source_tokens, target_tokens, -1.0, False, attention)
+    return Translation("x", "y", source_tokens, target_tokens, attention=attention)
 
 
 def pixels(figure):
@@ -99,7 +99,7 @@ def test_plot_04_lengths_must_agree():
 
 def test_plot_04_one_by_one_is_drawn_and_nothing_is_refused():
     plot_attention(np.ones((1, 1, 1)), ["a"], ["b"], ["t"])
-    empty = Translation("", "", [], [], 0.0, False, None)
+    empty = Translation("", "")
     with pytest.raises(ValueError, match="the sentence is empty"):
         plot_translation(empty)
 

@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 
-from nmt.cli import training, translating  # noqa: F401  they bring their commands into the app
+from nmt.cli import exporting, serving, training, translating  # noqa: F401  they bring the commands
 from nmt.cli.app import app, fail
 from nmt.config import ConfigError
 

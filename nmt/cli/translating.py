@@ -1,15 +1,34 @@
 """Commands that use a model: translate, evaluate, look inside."""
 
+import json
+import math
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from nmt.cli.app import Font, Run, app, check_output, import_tensorflow, valid
 from nmt.config import ConfigError
+from nmt.decoding.documents import translate_stream
+from nmt.decoding.options import GREEDY, LARGEST_BEAM, SearchOptions
+from nmt.decoding.translation import align
 from nmt.run_folder import RunFolder, replacing, write_text
+
+Beam = Annotated[
+    int,
+    typer.Option(
+        "--beam", help=f"Hypotheses kept side by side, 1 to {LARGEST_BEAM}. Default: 1, greedy."
+    ),
+]
+LengthPenalty = Annotated[
+    float, typer.Option("--length-penalty", help="Of --beam: 0 none, larger for longer texts.")
+]
+EngineName = Annotated[
+    Literal["tensorflow", "ctranslate2", "ctranslate2-int8"] | None,
+    typer.Option("--engine", help="tensorflow, or an export that is faster to start and to run."),
+]
 
 
 @app.command(epilog="Example: nmt evaluate checkpoints/quickstart")
@@ -34,9 +53,13 @@ def evaluate(
     language: Annotated[
         str, typer.Option("--language", help="Target language of --hypotheses.")
     ] = "zh",
+    beam: Beam = 1,
+    length_penalty: LengthPenalty = GREEDY.length_penalty,
+    engine: EngineName = None,
 ):
     """Translate held-out sentences and print BLEU and chrF with their signatures."""
     from nmt.data.corpora import read_lines, read_tsv
+    from nmt.decoding.engines import locate_engine
 
     if hypotheses is not None:
         if run is not None or not reference:
@@ -48,6 +71,7 @@ def evaluate(
     if split not in ("test", "validation"):
         raise ConfigError(f"--split must be test or validation; received {split!r}")
     check_output(output)
+    options = SearchOptions(beam, length_penalty=length_penalty)
     folder = RunFolder(run)
     file = pairs or (folder.test_file if split == "test" else folder.validation_file)
     folder.require(folder.config_file, folder.weights_file)
@@ -63,54 +87,170 @@ def evaluate(
             print(f"nmt: {pairs}: {format_dropped(dropped)}", file=sys.stderr)
     if not held_out:
         raise ConfigError(f"{file}: no sentence pairs to evaluate")
-    translations = _load(folder).translate([pair.source for pair in held_out])
-    texts = [translation.text for translation in translations]
+    located = locate_engine(run, engine)
+    documents = translate_stream(_load(located), (pair.source for pair in held_out), options)
+    texts = [document.text for document in documents]
     if output is not None:
         write_text(output, "".join(text + "\n" for text in texts))
     _print_scores(texts, [[pair.target for pair in held_out]], data.target_language)
 
 
-@app.command(epilog='Example: nmt translate checkpoints/quickstart "Good morning."')
+@app.command(epilog='Example: nmt translate checkpoints/quickstart "Good morning." --beam 4')
 def translate(
     run: Run,
     texts: Annotated[
-        list[str] | None, typer.Argument(metavar="[TEXT]...", help="Sentences; none: read stdin.")
+        list[str] | None,
+        typer.Argument(metavar="[TEXT]...", help="Texts of any length; none: read stdin."),
     ] = None,
     input: Annotated[
-        Path | None, typer.Option("--input", help="Translate the lines of this file.")
+        Path | None, typer.Option("--input", help="Translate the lines of this file (.gz is fine).")
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", help="Write here instead of to stdout.")
     ] = None,
+    beam: Beam = 1,
+    nbest: Annotated[
+        int,
+        typer.Option(
+            "--nbest",
+            help="So many translations, best first; a line each: number of the input line, tab, "
+            "score, tab, text.",
+        ),
+    ] = 1,
+    length_penalty: LengthPenalty = GREEDY.length_penalty,
+    coverage_penalty: Annotated[
+        float,
+        typer.Option("--coverage-penalty", help="Prefer hypotheses that looked at every word."),
+    ] = 0.0,
+    no_repeat_ngram: Annotated[
+        int, typer.Option("--no-repeat-ngram", help="No so many subwords in a row twice; 0: off.")
+    ] = 0,
+    sample: Annotated[
+        bool, typer.Option("--sample", help="Draw tokens by their probability; --beam: how often.")
+    ] = False,
+    temperature: Annotated[
+        float, typer.Option("--temperature", help="Of --sample; below 1 bolder.")
+    ] = 1.0,
+    top_k: Annotated[
+        int, typer.Option("--top-k", help="Of --sample: so many likeliest tokens; 0: all.")
+    ] = 0,
+    top_p: Annotated[
+        float, typer.Option("--top-p", help="Of --sample: likeliest tokens of this probability.")
+    ] = 1.0,
+    seed: Annotated[int, typer.Option("--seed", help="Of --sample.")] = 1,
+    prefix: Annotated[
+        str, typer.Option("--prefix", help="What each translation must begin with.")
+    ] = "",
+    scores: Annotated[
+        bool,
+        typer.Option("--scores", help="Put the score, log-probability by length, before the text."),
+    ] = False,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="A JSON object a line: tokens, their scores, alignment."),
+    ] = False,
+    ensemble: Annotated[
+        list[Path] | None,
+        typer.Option("--ensemble", help="Another run with the same tokenizers; may be repeated."),
+    ] = None,
+    engine: EngineName = None,
+    window: Annotated[
+        int, typer.Option("--window", min=1, help="Lines read ahead and sorted by length.")
+    ] = 4096,
 ):
-    """Translate sentences: one line out for each line in."""
+    """Translate texts: one line out for each line in.
+
+    The sentences of a line are translated one by one, and joined again.
+    """
+    from nmt.decoding.engines import locate_engine
+
     if texts and input:
         raise ConfigError("give either sentences or --input, not both")
+    options = SearchOptions(
+        *(beam, nbest, length_penalty, coverage_penalty, no_repeat_ngram),
+        *(sample, temperature, top_k, top_p, seed),
+    )
+    located = locate_engine(run, engine)
+    if ensemble and located.engine != "tensorflow":
+        raise ConfigError("--ensemble needs --engine tensorflow")
+    for folder in map(RunFolder, ensemble or []):
+        folder.require(folder.config_file, folder.weights_file)
+    check_output(output)
+    by_hand = not texts and not input and sys.stdin.isatty()
+    translator = _load(located, ensemble or [])
+    if by_hand:
+        print("nmt: one text a line; Ctrl-D ends", file=sys.stderr)
+        if located.engine == "tensorflow":
+            translator.searcher.compile_ahead()  # pays from the second sentence on
+    documents = translate_stream(
+        translator,
+        texts or _lines_of(input, by_hand),
+        options,
+        attention=as_json and located.engine == "tensorflow",
+        prefix=prefix,
+        # A person who types wants an answer to every line.
+        window=1 if by_hand else window,
+    )
+    lines = (
+        line
+        for number, document in enumerate(documents, 1)
+        for line in _formatted(document, number, nbest, scores, as_json)
+    )
+    try:
+        if output is None:
+            for line in lines:
+                print(line, flush=sys.stdout.isatty())
+            return
+        with (
+            replacing(output) as temporary,
+            open(temporary, "w", encoding="utf-8", newline="\n") as f,
+        ):
+            f.writelines(line + "\n" for line in lines)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+@app.command(epilog="Example: nmt score checkpoints/quickstart pairs.tsv")
+def score(
+    run: Run,
+    pairs: Annotated[Path, typer.Argument(help="TSV file: source, tab, its translation.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Write here instead of to stdout.")
+    ] = None,
+    ensemble: Annotated[
+        list[Path] | None,
+        typer.Option("--ensemble", help="Another run with the same tokenizers; may be repeated."),
+    ] = None,
+):
+    """Say how likely given translations are: a line each, log-probability, tab, per token."""
     folder = RunFolder(run)
     folder.require(folder.config_file, folder.weights_file)
     check_output(output)
-    lines: Iterable[str]
-    if texts:
-        lines = texts
-    elif input:
-        from nmt.data.corpora import read_lines
+    from nmt.data.corpora import read_tsv
+    from nmt.decoding.engines import Located
 
-        lines = read_lines(input)
-    else:
-        if sys.stdin.isatty():
-            print(
-                "nmt: reading sentences from the keyboard, one a line; end with Ctrl-D",
-                file=sys.stderr,
-            )
-        lines = _stdin_lines()
-    translator = _load(folder)
-    translated = _translate_lines(translator, lines)
+    given = read_tsv(pairs)
+    if not given:
+        raise ConfigError(f"{pairs}: no sentence pairs to score")
+    translator = _load(Located("tensorflow", folder.path), ensemble or [])
+    scored = valid(
+        translator.score, [each.source for each in given], [each.target for each in given]
+    )
+    lines = [
+        f"{each.log_prob:.4f}\t{each.log_prob / max(1, len(each.target_tokens)):.4f}"
+        for each in scored
+    ]
     if output is None:
-        for text in translated:
-            print(text, flush=sys.stdout.isatty())
-        return
-    with replacing(output) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as f:
-        f.writelines(text + "\n" for text in translated)
+        print("\n".join(lines))
+    else:
+        write_text(output, "".join(line + "\n" for line in lines))
+    tokens = sum(len(each.target_tokens) for each in scored)
+    mean = sum(each.log_prob for each in scored) / max(1, tokens)
+    print(
+        f"nmt: {len(scored):,} pairs, {tokens:,} target tokens, {mean:.4f} nats a token, "
+        f"perplexity {math.exp(-mean):.2f}",
+        file=sys.stderr,
+    )
 
 
 @app.command(epilog='Example: nmt attention checkpoints/quickstart "I like cats." -o cats.png')
@@ -138,6 +278,7 @@ def attention(
     ):
         if value is not None and not 1 <= value <= largest:
             raise ConfigError(f"{name} must be from 1 to {largest}; received {value}")
+    from nmt.decoding.engines import Located
     from nmt.text.normalize import clean
 
     if not valid(clean, sentence):
@@ -147,7 +288,8 @@ def attention(
 
     check_picture_path(output)
     font_for([], font)
-    translation = valid(_load(folder).translate, sentence, attention=True)
+    translator = _load(Located("tensorflow", folder.path))
+    translation = valid(translator.translate, sentence, attention=True)
     save_figure(plot_translation(translation, layer, head, font), output)
     print(translation.text)
     print(f"nmt: wrote {output}", file=sys.stderr)
@@ -163,34 +305,69 @@ def info(run: Run):
     print(describe(folder))
 
 
-def _load(folder):
-    import_tensorflow()
-    from nmt.decoding.translator import load_translator
+def _load(located, ensemble=()):
+    if located.engine == "tensorflow":
+        import_tensorflow()
+        from nmt.decoding.translator import load_translator
 
-    return load_translator(folder.path)
+        return load_translator(located.folder, *ensemble)
+    from nmt.decoding.engines import load_engine
 
-
-def _stdin_lines() -> Iterator[str]:
-    """Yield lines of standard input as UTF-8, whatever the locale."""
-    for number, line in enumerate(sys.stdin.buffer, 1):
-        try:
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise ConfigError(f"standard input, line {number}: not UTF-8: {error}") from None
+    return load_engine(located.folder, located.engine)
 
 
-def _translate_lines(translator, lines: Iterable[str], chunk: int = 512) -> Iterator[str]:
-    """Yield a translation for each line, reading `chunk` lines ahead at most."""
-    waiting = []
-    # A person who types wants an answer to every line.
-    chunk = 1 if sys.stdin.isatty() and not isinstance(lines, list) else chunk
-    for line in lines:
-        waiting.append(line)
-        if len(waiting) == chunk:
-            yield from (t.text for t in valid(translator.translate, waiting))
-            waiting = []
-    if waiting:
-        yield from (t.text for t in valid(translator.translate, waiting))
+def _lines_of(file: Path | None, by_hand: bool) -> Iterator[str]:
+    """Yield the lines of a file or of standard input; on a terminal show how far they are."""
+    from nmt.data.corpora import decode_lines, iterate_lines
+
+    if file is not None:
+        total = sum(1 for _ in iterate_lines(file))  # bad bytes show now, not after hours
+        from nmt.progress import translation_progress
+
+        with translation_progress(total) as show:
+            for number, line in enumerate(iterate_lines(file)):
+                show(number)
+                yield line.replace("\r", " ")
+        return
+    # Iterating over a file reads ahead; a person waits for the answer to each line.
+    stream = iter(sys.stdin.buffer.readline, b"")
+    for line in decode_lines(stream, "standard input"):
+        yield line.replace("\r", " ")
+
+
+def _formatted(document, number, nbest, with_scores, as_json) -> Iterator[str]:
+    """Yield what is printed of a document."""
+    if as_json:
+        yield json.dumps(_as_json(document), ensure_ascii=False)
+    elif nbest > 1:
+        for each in [document, *document.alternatives]:
+            yield f"{number}\t{each.score:.4f}\t{each.text}"
+    else:
+        yield f"{document.score:.4f}\t{document.text}" if with_scores else document.text
+
+
+def _as_json(document):
+    return {
+        "source": document.source,
+        "text": document.text,
+        "score": round(document.score, 4),
+        "truncated": document.truncated,
+        "segments": [_segment_as_json(segment) for segment in document.segments],
+    }
+
+
+def _segment_as_json(segment):
+    return {
+        "source": segment.source,
+        "text": segment.text,
+        "score": round(segment.score, 4),
+        "truncated": segment.truncated,
+        "source_tokens": segment.source_tokens,
+        "target_tokens": segment.target_tokens,
+        "token_log_probs": [round(value, 4) for value in segment.token_log_probs],
+        "alignment": align(segment) if segment.attention is not None else None,
+        "alternatives": [_segment_as_json(each) for each in segment.alternatives],
+    }
 
 
 def _print_scores(hypotheses, references, language):

@@ -7,7 +7,7 @@ import itertools
 import logging
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -95,7 +95,12 @@ def format_dropped(dropped: Counter) -> str:
 
 
 def read_lines(path: str | Path) -> list[str]:
-    r"""Read a UTF-8 text file, gzipped if its name ends in .gz, as a list of lines.
+    """Read a text file as a list of lines; see `iterate_lines`."""
+    return list(iterate_lines(path))
+
+
+def iterate_lines(path: str | Path) -> Iterator[str]:
+    r"""Yield the lines of a UTF-8 text file, gzipped if its name ends in .gz, as they are read.
 
     Only \n ends a line (and a \r before it goes too): the separators that `str.splitlines` also
     knows occur inside sentences. A byte-order mark is not text.
@@ -104,21 +109,23 @@ def read_lines(path: str | Path) -> list[str]:
       ConfigError: missing, not UTF-8 (file and line are named), or a damaged archive.
     """
     try:
-        data = Path(path).read_bytes()
-        if str(path).endswith(".gz"):
-            data = gzip.decompress(data)
+        with gzip.open(path) if str(path).endswith(".gz") else open(path, "rb") as file:
+            yield from decode_lines(file, str(path))
     except (OSError, EOFError, zlib.error) as error:
         raise ConfigError(f"{path}: cannot read: {error}") from None
-    lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    if not lines[-1]:
-        lines.pop()
-    decoded = []
+
+
+def decode_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
+    """Yield what `iterate_lines` does for the lines of a binary file; `name` is for errors."""
     for number, line in enumerate(lines, 1):
+        if number == 1:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+            if not line:
+                continue
         try:
-            decoded.append(line.removesuffix(b"\r").decode("utf-8"))
+            yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
         except UnicodeDecodeError as error:
-            raise ConfigError(f"{path}:{number}: not UTF-8: {error}") from None
-    return decoded
+            raise ConfigError(f"{name}:{number}: not UTF-8: {error}") from None
 
 
 def read_tsv(path: str | Path) -> list[SentencePair]:

@@ -1,7 +1,8 @@
-"""Texts of any length: cut into sentences where they must be, translated, and put together."""
+"""Texts of any length: cut into sentences, translated, and put together again."""
 
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from nmt.decoding.options import GREEDY, SearchOptions
@@ -9,6 +10,9 @@ from nmt.decoding.translation import Document, Translation
 from nmt.text.normalize import clean
 from nmt.text.segment import segments
 from nmt.text.tokenizer import Tokenizer
+
+# Of all texts in a window: so much is read ahead at most.
+WINDOW_CHARACTERS = 1_000_000
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
@@ -41,9 +45,9 @@ def translate_documents(
 ) -> list[Document]:
     """Translate texts of any length.
 
-    Lines stay lines, blank ones too. A line longer than what the model was trained on is cut at
-    sentence ends (see `text.segment`), and its translations are joined again: by nothing in
-    Chinese and Japanese, by a space elsewhere.
+    Lines stay lines, blank ones too. Sentences are translated one by one, those longer than what
+    the model was trained on in parts (see `text.segment`), and joined again: by nothing in Chinese
+    and Japanese, by a space elsewhere.
 
     Args:
       engine: what translates the sentences.
@@ -72,14 +76,63 @@ def translate_documents(
     joiner = "" if engine.target_language.startswith(("zh", "ja")) else " "
     documents, taken = [], 0
     for text, text_lines in zip(texts, cut, strict=True):
-        translated, of_text = [], []
-        for line in text_lines:
-            here = found[taken : taken + len(line)]
-            taken += len(line)
-            of_text += here
-            translated.append(joiner.join(each.text for each in here))
-        documents.append(Document(text, "\n".join(translated), of_text))
+        count = sum(map(len, text_lines))
+        segments_found = found[taken : taken + count]
+        taken += count
+        documents.append(_document(text, text_lines, segments_found, joiner))
     return documents
+
+
+def translate_stream(
+    engine: Engine,
+    texts: Iterable[str],
+    options: SearchOptions = GREEDY,
+    *,
+    attention: bool = False,
+    prefix: str = "",
+    window: int = 4096,
+) -> Iterator[Document]:
+    """Translate texts as they come, without end if need be; yields Documents in their order.
+
+    Args:
+      engine: what translates the sentences.
+      texts: see `translate_documents`.
+      options: how to search.
+      attention: whether the translations carry their attention.
+      prefix: what every translation must begin with.
+      window: texts that are read ahead and translated together, sorted by length; fewer if they
+        are long. What comes out does not depend on it, only memory and speed do.
+    """
+    waiting: list[str] = []
+    characters = 0
+    for text in texts:
+        waiting.append(text)
+        characters += len(text)
+        if len(waiting) >= window or characters >= WINDOW_CHARACTERS:
+            yield from _translate_window(engine, waiting, options, attention, prefix)
+            waiting, characters = [], 0
+    yield from _translate_window(engine, waiting, options, attention, prefix)
+
+
+def _translate_window(engine, texts, options, attention, prefix):
+    prefixes = [prefix] * len(texts) if prefix else None
+    return translate_documents(engine, texts, options, attention=attention, prefixes=prefixes)
+
+
+def _document(text, lines, found, joiner):
+    """Put a text together of its `found` segments; `lines` says how many belong to each line."""
+    ends = list(itertools.accumulate((len(line) for line in lines), initial=0))
+
+    def joined(hypotheses):
+        parts = [hypotheses[a:b] for a, b in itertools.pairwise(ends)]
+        return "\n".join(joiner.join(each.text for each in part) for part in parts)
+
+    alternatives = []
+    for place in range(max((len(each.alternatives) for each in found), default=0)):
+        # A segment with fewer hypotheses gives its last one again.
+        chosen = [[each, *each.alternatives][: place + 2][-1] for each in found]
+        alternatives.append(Document(text, joined(chosen), chosen))
+    return Document(text, joined(found), found, alternatives)
 
 
 def _pieces(line, engine):

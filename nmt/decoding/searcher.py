@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from nmt.decoding.arranged import arrange
 from nmt.decoding.options import GREEDY, SearchOptions
 from nmt.decoding.search import (
     Hypotheses,
@@ -16,13 +17,11 @@ from nmt.decoding.search import (
     permit_tokens,
     sampler,
 )
+from nmt.decoding.sentences import EXTRA_TARGET_TOKENS
 from nmt.decoding.stepping import cached_step, mean_probability
 from nmt.decoding.translation import Attention
 from nmt.model.transformer import Transformer
 from nmt.text.tokenizer import BOS, EOS, PAD
-
-# A translation may be this much longer than its source before it counts as not ending.
-EXTRA_TARGET_TOKENS = 50
 
 # Source lengths, EOS included, for which `compile_ahead` makes machine code.
 COMPILED_LENGTHS = (16, 32, 64)
@@ -38,6 +37,8 @@ class Searcher:
 
     def __init__(self, models: Sequence[Transformer]):
         self.models = list(models)
+        arranged = [arrange(model) for model in models]
+        self._weights = tf.nest.map_structure(lambda value: tf.Variable(value, False), arranged)
         self._attend = tf.function(self._all_attention, [_IDS, _IDS], autograph=False)
         self._score = tf.function(self._token_log_probs, [_IDS, _IDS, _IDS], autograph=False)
         self._traced: dict[tuple, tf.types.experimental.PolymorphicFunction] = {}
@@ -77,6 +78,11 @@ class Searcher:
             )
         return Hypotheses(*(value.numpy() for value in found))
 
+    def refresh(self) -> None:
+        """Search with the weights that the models have now, after they were changed."""
+        arranged = [arrange(model) for model in self.models]
+        tf.nest.map_structure(lambda mine, new: mine.assign(new), self._weights, arranged)
+
     def attend(self, source_ids: np.ndarray, target_ids: np.ndarray) -> Attention:
         """Return the attention by which `target_ids` (B, T) are predicted, each (L, B, H, Q, K).
 
@@ -109,6 +115,11 @@ class Searcher:
         thread.start()
         return thread
 
+    def _arranged(self):
+        """Return the weights as tensors, and the shape, of each model."""
+        weights = tf.nest.map_structure(tf.convert_to_tensor, self._weights)
+        return [(each, model.config) for each, model in zip(weights, self.models, strict=True)]
+
     def _traced_for(self, options, has_prefix):
         """Return the search as a graph: what changes it is its key, all else an argument."""
         key = (options.beam, options.sampling, options.no_repeat_ngram, has_prefix)
@@ -117,7 +128,7 @@ class Searcher:
         paths, sampling, no_repeat_ngram, _ = key
 
         def search(source, limits, prefix, uniforms, nbest, alpha, temperature, top_k, top_p):
-            step, state = cached_step(self.models, source, paths)
+            step, state = cached_step(self._arranged(), source, paths)
             permit = permit_tokens(
                 forbidden=[BOS, PAD],
                 pad=PAD,
@@ -143,7 +154,7 @@ class Searcher:
         longest = length + EXTRA_TARGET_TOKENS
 
         def search(source, limits, alpha):
-            step, state = cached_step(self.models, source, 1, longest)
+            step, state = cached_step(self._arranged(), source, 1, longest)
             return follow(
                 *(step, state, limits), **_TOKENS, permit=permit, alpha=alpha, longest=longest
             )

@@ -11,6 +11,9 @@ from nmt.text.tokenizer import EOS, Tokenizer
 # Attention takes memory with the square of the length; nothing sentence-like is longer.
 MAX_SOURCE_TOKENS = 1024
 
+# A translation may be this much longer than its source before it counts as not ending.
+EXTRA_TARGET_TOKENS = 50
+
 
 def encode_sentences(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:
     """Return the int32 ids of each text, closed by EOS; none for a text without characters.
@@ -64,7 +67,7 @@ def make_translation(
         target_tokens=tokenizer.pieces(target_ids),
         token_log_probs=[float(value) for value in token_log_probs],
         score=float(score),
-        truncated=len(target_ids) > 0 and target_ids[-1] != EOS,
+        truncated=len(target_ids) > 0 and int(target_ids[-1]) != EOS,
     )
 
 

@@ -37,4 +37,32 @@ class Document(NamedTuple):
 
     source: str  # as it was given
     text: str  # as many lines as the source has
-    segments: list[Translation]  # what was translated on its own, in order; none for empty text
+    segments: list[Translation] = []  # what was translated on its own, in order
+    alternatives: list["Document"] = []  # made of the segments' second best, third best ...
+
+    @property
+    def score(self) -> float:
+        """Sum of the scores of the segments; 0 if there are none."""
+        return float(sum(segment.score for segment in self.segments))
+
+    @property
+    def truncated(self) -> bool:
+        """Whether a segment was stopped by the length limit."""
+        return any(segment.truncated for segment in self.segments)
+
+
+def align(translation: Translation) -> list[tuple[int, int]]:
+    """Return (target token, source token) pairs: where each target token looked most.
+
+    By the mean of the heads of the last decoder layer. A rough guide, not a word alignment.
+
+    Args:
+      translation: one with attention.
+
+    Raises:
+      ValueError: it has none.
+    """
+    if translation.attention is None:
+        raise ValueError("the translation carries no attention; translate with attention=True")
+    looked = translation.attention.cross[-1].mean(axis=0)  # (T, S)
+    return [(target, int(source)) for target, source in enumerate(looked.argmax(axis=1))]

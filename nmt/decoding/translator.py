@@ -87,7 +87,7 @@ class Translator:
             or the number of prefixes is not that of the sentences.
         """
         if isinstance(texts, str):
-            prefixes = [prefixes] if isinstance(prefixes, str) else None
+            prefixes = [prefixes] if isinstance(prefixes, str) else prefixes
             return self.translate([texts], options, attention=attention, prefixes=prefixes)[0]
         sources = encode_sentences(self.source_tokenizer, texts)
         if prefixes is not None and len(prefixes) != len(texts):
@@ -159,7 +159,11 @@ class Translator:
             for ids in encode_sentences(self.target_tokenizer, targets)
         ]
         results = [Translation(*pair) for pair in zip(sources, targets, strict=True)]
-        for indices in by_length(source_ids, batch_tokens=1024):
+        longer = [
+            max(*pair, key=len) if len(pair[0]) else pair[0]
+            for pair in zip(source_ids, target_ids, strict=True)
+        ]
+        for indices in by_length(longer, batch_tokens=1024):
             batch = make_batch([source_ids[i] for i in indices], [target_ids[i] for i in indices])
             log_probs = self.searcher.log_probs(*batch)
             for index, row in zip(indices, log_probs, strict=True):

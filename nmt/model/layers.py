@@ -10,6 +10,29 @@ from nmt.model.attention import Attended, KeysValues, MultiHeadAttention
 LAYER_NORM_EPSILON = 1e-6
 
 
+def spread(inner_kernel, inner_bias, outer_kernel):
+    """Return weights of two dense layers with a ReLU between, laid out for fast products.
+
+    Rows of a matrix that lie a multiple of 2 KiB apart compete for the same few places of a
+    processor's cache: with AVX2 and 1,024 columns the product takes twice as long as with 1,040.
+    So 16 columns of zeros are added; they stay zero behind the ReLU, and meet rows of zeros.
+
+    Args:
+      inner_kernel: (M, F).
+      inner_bias: (F,).
+      outer_kernel: (F, M).
+
+    Returns:
+      The three, with F + 16 instead of F where F is a multiple of 512.
+    """
+    extra = 16 if inner_kernel.shape[1] % 512 == 0 else 0
+    return (
+        tf.pad(inner_kernel, [[0, 0], [0, extra]]),
+        tf.pad(inner_bias, [[0, extra]]),
+        tf.pad(outer_kernel, [[0, extra], [0, 0]]),
+    )
+
+
 def layer_norm(x, gamma, beta):
     """Return x with mean 0 and variance 1 over the last axis, times gamma, plus beta.
 
@@ -95,7 +118,14 @@ class FeedForward(keras.layers.Layer):
 
     def call(self, x, training=False):
         """Map (B, T, M) to (B, T, M)."""
-        return self.outer(self.dropout(self.inner(x), training=training))
+        weights = (self.inner.kernel, self.inner.bias, self.outer.kernel, self.outer.bias)
+        weights = [tf.cast(weight, self.compute_dtype) for weight in weights]
+        inner_kernel, inner_bias, outer_kernel = spread(*weights[:3])
+        x_RM = tf.reshape(x, [-1, self.d_model])
+        inner_RF = tf.nn.relu(tf.nn.bias_add(tf.matmul(x_RM, inner_kernel), inner_bias))
+        inner_RF = self.dropout(inner_RF, training=training)
+        output_RM = tf.nn.bias_add(tf.matmul(inner_RF, outer_kernel), weights[3])
+        return tf.reshape(output_RM, tf.shape(x))
 
     def get_config(self):
         """Return the arguments that make this layer again."""

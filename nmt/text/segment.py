@@ -5,10 +5,13 @@ from collections.abc import Callable
 
 # English ends a sentence with a mark and a space; Chinese with a mark alone. Closing quotes and
 # brackets belong to the sentence that they close, the spaces behind to it as well.
+# Looking behind: a run is tried once, not from each of its characters, which would take a million
+# of them the square of its time.
 _SENTENCE_END = re.compile(
-    r"(?P<latin>[.!?]+[\"'”’)\]]*(?:\s+|$))|[。！？]+[”’」』）\"']*\s*|……+\s*|[\r\n]+"
+    r"(?P<latin>(?<![.!?])[.!?]+[\"'”’)\]]*(?:\s+|$))|"
+    r"(?:[。！？]|……+)+[”’」』）\"']*\s*|[\r\n]+"
 )
-_CLAUSE_END = re.compile(r"[,;:](?:\s+)|[，；：、]\s*|\s+[–—-]+\s+|——+\s*")
+_CLAUSE_END = re.compile(r"[,;:]\s+|[，；：、]\s*|(?<!\s)\s+[–—-]+\s+|——+\s*")
 _WORD_END = re.compile(r"\s+")
 
 # A full stop behind these ends no sentence; nor does one behind a single capital, an initial.
@@ -36,27 +39,34 @@ def split_sentences(text: str) -> list[str]:
 
 
 def segments(text: str, fits: Callable[[str], bool]) -> list[str]:
-    """Return `text` in pieces that fit; joined, they are `text` again.
+    """Return the sentences of `text`, cut further where needed; joined, they are `text` again.
 
-    A text that fits is left whole. Otherwise it is cut into its sentences; a sentence that is too
-    long by itself into as few runs of clauses as fit, a clause likewise into words, and a word,
-    if such there is, into halves.
+    Sentences are always parted: a model that learned from single ones tends to leave out the
+    second of two. One that is too long is cut into as few runs of clauses as fit, a clause
+    likewise into words, and a word, if such there is, into halves.
 
     Args:
       text: one line.
       fits: whether a piece is short enough; must hold for single characters.
     """
+    return [piece for sentence in split_sentences(text) for piece in _fitting(sentence, fits)]
+
+
+def _fitting(sentence, fits):
+    if fits(sentence):
+        return [sentence]
+    for pattern in (_CLAUSE_END, _WORD_END):
+        parts = _cut(sentence, pattern)
+        if len(parts) > 1:
+            return [piece for run in _runs(parts, fits) for piece in _fitting(run, fits)]
+    return _halves(sentence, fits)
+
+
+def _halves(text, fits):
     if fits(text) or len(text) < 2:
         return [text]
-    sentences = split_sentences(text)
-    if len(sentences) > 1:
-        return [piece for sentence in sentences for piece in segments(sentence, fits)]
-    for pattern in (_CLAUSE_END, _WORD_END):
-        parts = _cut(text, pattern)
-        if len(parts) > 1:
-            return [piece for run in _runs(parts, fits) for piece in segments(run, fits)]
     middle = len(text) // 2
-    return segments(text[:middle], fits) + segments(text[middle:], fits)
+    return _halves(text[:middle], fits) + _halves(text[middle:], fits)
 
 
 def _cut(text, pattern):

@@ -44,7 +44,8 @@ def validate(predict: Callable, pairs: Prepared, step: int) -> Validation:
 
 
 def translation_bleu(translator: Translator, pairs: list[SentencePair], language: str) -> float:
-    """Translate the sources of `pairs` greedily and return the BLEU of the result, 0 to 100."""
+    """Return the BLEU, 0 to 100, of what the weights now make of `pairs`, by greedy search."""
+    translator.searcher.refresh()
     translations = translator.translate([pair.source for pair in pairs])
     texts = [translation.text for translation in translations]
     return corpus_scores(texts, [[pair.target for pair in pairs]], language)[0].value
