@@ -1,7 +1,7 @@
 """Measure decoding speed against peers: sentences a second, interleaved.
 
     python bench/decode_speed.py ids.npz --rounds 3
-    python bench/decode_speed.py ids.npz --peer "ctranslate2=python peer.py --beam {beam} --batch {batch}"
+    python bench/decode_speed.py ids.npz --peer "NAME=python peer.py --beam {beam} --batch {batch}"
 
 A model of the shape of the preset `small` with random weights and 8,000 subwords translates the
 first `--sentences` test sentences of an .npz file of token ids (arrays test_en, test_en_len,
@@ -35,6 +35,7 @@ def measure(path, sentences, length, beam, batch):
 
     from nmt.config import preset
     from nmt.data.batches import pad
+    from nmt.decoding.arranged import arrange
     from nmt.decoding.search import beam_search, follow, permit_tokens
     from nmt.decoding.stepping import cached_step
     from nmt.model.transformer import build_transformer
@@ -49,16 +50,17 @@ def measure(path, sentences, length, beam, batch):
     shape = dataclasses.replace(
         preset("small").model, source_vocab_size=8000, target_vocab_size=8000
     )
-    model = build_transformer(shape, seed=1)
+    arranged = tf.nest.map_structure(tf.Variable, arrange(build_transformer(shape, seed=1)))
     permit = permit_tokens(forbidden=[BOS, PAD, EOS], pad=PAD)
     compiled = beam == batch == 1
     rules = dict(bos=BOS, eos=EOS, pad=PAD, permit=permit, alpha=tf.constant(0.6))
 
     def search(source_ids, limits):
+        models = [(tf.nest.map_structure(tf.convert_to_tensor, arranged), shape)]
         if compiled:
-            step, state = cached_step([model], source_ids, 1, room=length)
+            step, state = cached_step(models, source_ids, 1, room=length)
             return follow(step, state, limits, **rules, longest=length)
-        step, state = cached_step([model], source_ids, beam)
+        step, state = cached_step(models, source_ids, beam)
         if beam == 1:
             return follow(step, state, limits, **rules)
         return beam_search(step, state, limits, **rules, beam=beam)

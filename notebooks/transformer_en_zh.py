@@ -748,7 +748,7 @@ from nmt.data.batches import pad
 from nmt.decoding.searcher import EXTRA_TARGET_TOKENS
 
 translator = nmt.load(run.path)
-model = translator.model
+model = translator.searcher.models[0]
 
 
 def greedy(source_ids):

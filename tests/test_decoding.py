@@ -15,14 +15,15 @@ from toy_pairs import PAIRS
 
 import nmt
 from nmt.config import ConfigError, ModelConfig, to_json
+from nmt.decoding import documents as documents_module
 from nmt.decoding import searcher as searcher_module
 from nmt.decoding.arranged import arrange
-from nmt.decoding.documents import translate_documents
+from nmt.decoding.documents import translate_documents, translate_stream
 from nmt.decoding.options import GREEDY, SearchOptions
 from nmt.decoding.searcher import EXTRA_TARGET_TOKENS, Searcher
 from nmt.decoding.sentences import MAX_SOURCE_TOKENS
 from nmt.decoding.stepping import cached_step, mean_probability
-from nmt.decoding.translation import Attention, Translation
+from nmt.decoding.translation import Attention, Translation, align
 from nmt.decoding.translator import coverage, load_translator
 from nmt.model.transformer import build_transformer
 from nmt.run_folder import RunFolder, sha256, write_text
@@ -90,8 +91,7 @@ def test_cached_steps_equal_the_uncached_pass(norm, steps):
     [
         ({"norm": "post"}, None),
         ({"norm": "post", "tie_embeddings": False}, 4),
-        ({"norm": "pre", "dff": 512}, None),
-        ({"norm": "pre", "target_vocab_size": 32}, 7),
+        ({"norm": "pre", "dff": 512, "target_vocab_size": 32}, 7),
     ],
     ids=str,
 )
@@ -117,35 +117,15 @@ def test_steps_of_several_hypotheses_equal_the_uncached_pass(options, room):
         target_in = np.concatenate([target_in, tokens[:, :, place : place + 1]], axis=2)
 
 
-def test_hypotheses_of_a_sentence_share_its_memory():
-    """Their queries stand side by side; each sees what it would see alone."""
-    model = random_model()
-    target_in = np.random.default_rng(0).integers(4, 13, (2, 3, 4)).astype(np.int32)
-    encoded = model.encode(SOURCE)
-    together = model.decode(
-        target_in.reshape(6, 4), model.project_memory(encoded), encoded.may_attend
-    )
-    encoded = model.encode(np.repeat(SOURCE, 3, axis=0))
-    alone = model.decode(target_in.reshape(6, 4), model.project_memory(encoded), encoded.may_attend)
-    np.testing.assert_allclose(together.hidden, alone.hidden, atol=1e-5)
-    for layer in range(2):
-        by_sentence = alone.cross_weights[layer].numpy().reshape(2, 3, 4, 4, 5)  # (B, N, H, Q, S)
-        np.testing.assert_allclose(
-            together.cross_weights[layer],
-            by_sentence.transpose(0, 2, 1, 3, 4).reshape(2, 4, 12, 5),
-            atol=1e-5,
-        )
-
-
 def test_an_ensemble_votes_with_the_mean_of_its_probabilities():
     models = [random_model(1, norm="post"), random_model(2, layers=1)]
     step, state = steps_of(models, SOURCE, 2)
-    target_in = np.random.default_rng(0).integers(4, 13, (2, 2, 2)).astype(np.int32)
-    for place in range(2):
+    target_in = np.random.default_rng(0).integers(4, 13, (2, 2, 3)).astype(np.int32)
+    for place in range(3):
         log_probs, state = step(tf.constant(target_in[:, :, place]), state)
-        each = [np.exp(full_pass(model, SOURCE, target_in[:, :, : place + 1])) for model in models]
-        np.testing.assert_allclose(possible(log_probs), np.log(np.mean(each, axis=0)), atol=1e-5)
-        np.testing.assert_allclose(np.exp(log_probs).sum(-1), 1, atol=1e-5)
+    each = [np.exp(full_pass(model, SOURCE, target_in)) for model in models]
+    np.testing.assert_allclose(possible(log_probs), np.log(np.mean(each, axis=0)), atol=1e-5)
+    np.testing.assert_allclose(np.exp(log_probs).sum(-1), 1, atol=1e-5)
 
 
 def test_an_ensemble_of_twins_is_one_model():
@@ -164,11 +144,9 @@ def test_an_ensemble_scores_with_the_mean_of_its_probabilities():
     target_in = np.array([[BOS, 5, 6], [BOS, 12, 11]], np.int32)
     target_out = np.array([[5, 6, EOS], [12, 11, 4]], np.int32)
     found = Searcher(models).log_probs(SOURCE, target_in, target_out)
-    for place in range(3):
-        so_far = target_in[:, None, : place + 1]
-        mean = np.mean([np.exp(full_pass(model, SOURCE, so_far)) for model in models], axis=0)
-        expected = [mean[row, 0, target_out[row, place]] for row in range(2)]
-        np.testing.assert_allclose(found[:, place], np.log(expected), atol=1e-5)
+    mean = np.mean([tf.nn.softmax(model((SOURCE, target_in))) for model in models], axis=0)
+    expected = np.take_along_axis(mean, target_out[:, :, None], axis=2)[:, :, 0]
+    np.testing.assert_allclose(found, np.log(expected), atol=1e-5)
 
 
 def test_mean_probability_of_what_cannot_be():
@@ -225,6 +203,7 @@ def test_compiled_search_of_one_sentence_equals_the_graph(monkeypatch):
     [
         ({"beam": 0}, "beam must be from 1 to 64; received 0"),
         ({"beam": -1}, "beam must be from 1 to 64; received -1"),
+        ({"beam": 2.5}, "beam must be a whole number; received 2.5"),
         ({"beam": 65}, "beam must be from 1 to 64; received 65"),
         ({"nbest": 0}, "nbest must be from 1 to beam, which is 1; received 0"),
         ({"beam": 3, "nbest": 4}, "nbest must be from 1 to beam, which is 3; received 4"),
@@ -232,6 +211,7 @@ def test_compiled_search_of_one_sentence_equals_the_graph(monkeypatch):
         ({"length_penalty": float("nan")}, "length_penalty must be .* received nan"),
         ({"coverage_penalty": -1.0}, "coverage_penalty must be from 0 to 100; received -1.0"),
         ({"no_repeat_ngram": -1}, "no_repeat_ngram must be .* received -1"),
+        ({"no_repeat_ngram": 17}, "no_repeat_ngram must be from 0 to 16; received 17"),
         ({"temperature": 0.0}, "temperature must be from 0.001 to 1000; received 0.0"),
         ({"temperature": float("inf")}, "temperature must be .* received inf"),
         ({"top_k": -1}, "top_k must be at least 0; received -1"),
@@ -665,6 +645,15 @@ def test_attention_equals_what_the_cached_steps_saw(translator, attended):
         past, newest = decoded.past, token
 
 
+def test_each_target_token_is_aligned_with_the_source_token_it_looked_at_most(attended):
+    assert align(attended[1]) == [
+        (place, int(np.argmax(row)))
+        for place, row in enumerate(attended[1].attention.cross[-1].mean(0))
+    ]
+    with pytest.raises(ValueError, match="carries no attention"):
+        align(attended[1]._replace(attention=None))
+
+
 def test_coverage_by_hand():
     """Two target tokens look at three source tokens; the last layer counts, its heads' mean."""
     last = [[[0.5, 0.5, 0.0], [0.5, 0.5, 0.0]], [[0.1, 0.9, 0.0], [0.3, 0.5, 0.2]]]
@@ -879,14 +868,15 @@ class Brackets:
         ("\n \n", "\n\n"),
         ("a\u2028b", "[a b]"),
         ("</s>\n<pad> x", "[</s>]\n[<pad> x]"),
+        ("A cat. A dog!  Who?", "[A cat.][A dog!][Who?]"),
         # At most 20 characters are translated in one piece.
-        ("I like cats a lot.", "[I like cats a lot.]"),
+        ("I like cats, a lot.", "[I like cats, a lot.]"),
         ("I like cats. You like dogs.", "[I like cats.][You like dogs.]"),
         (
             "我喜欢猫。你喜欢狗。我们今天一起去公园吧。",
             "[我喜欢猫。][你喜欢狗。][我们今天一起去公园吧。]",
         ),
-        ("I like cats. A\n\nYou like dogs.", "[I like cats. A]\n\n[You like dogs.]"),
+        ("I like cats. A\n\nYou like dogs.", "[I like cats.][A]\n\n[You like dogs.]"),
         ("Cats, " * 5 + "dogs.", "[Cats, Cats, Cats,][Cats, Cats, dogs.]"),
         ("x" * 30, f"[{'x' * 15}][{'x' * 15}]"),
     ],
@@ -929,6 +919,53 @@ def test_a_prefix_belongs_to_the_first_sentence_of_its_text():
     assert engine.asked[0][3] == ["你", "", "", "", "他", ""]
     translate_documents(engine, texts, prefixes=["", "我", "", ""])
     assert engine.asked[1][3] is None
+
+
+def test_a_stream_is_translated_as_it_comes():
+    """No more is read ahead than a window has; what comes out does not depend on it."""
+    texts = ["Cats.\nDogs.", "", "I like cats. You like dogs.", "\n", "Cats."]
+    whole = translate_documents(Brackets(), texts)
+    for window in (1, 2, 5, 99):
+        engine, read = Brackets(), []
+        stream = translate_stream(
+            engine, (read.append(text) or text for text in texts), BEAM, window=window
+        )
+        assert read == []
+        found = [next(stream)]
+        assert len(read) == min(window, 5)
+        assert [*found, *stream] == whole
+        assert all(options is BEAM for _, options, *_ in engine.asked)
+    assert list(translate_stream(Brackets(), [])) == []
+
+
+def test_a_stream_of_long_texts_has_a_smaller_window(monkeypatch):
+    monkeypatch.setattr(documents_module, "WINDOW_CHARACTERS", 25)
+    engine = Brackets()
+    texts = ["Cats.", "I like cats. You like dogs.", "Dogs.", "Park."]
+    found = list(translate_stream(engine, iter(texts), prefix="我"))
+    assert [each.source for each in found] == texts
+    assert [asked[0] for asked in engine.asked] == [
+        ["Cats.", "I like cats.", "You like dogs."],
+        ["Dogs.", "Park."],
+    ]
+    assert [asked[3] for asked in engine.asked] == [["我", "我", ""], ["我", "我"]]
+
+
+def test_alternatives_of_a_document_are_made_of_those_of_its_sentences():
+    """The second best of each; a sentence that has no more gives its last one again."""
+
+    class Several(Brackets):
+        def translate(self, texts, options=GREEDY, **_):
+            known = {"One.": ["a", "b", "c"], "Two.": ["d", "e"], "Six.": ["f"]}
+            found = [[Translation(text, each) for each in known[text]] for text in texts]
+            return [best._replace(alternatives=others) for best, *others in found]
+
+    first, second, empty = translate_documents(Several(), ["One. Two.\n\nSix.", "Six.", ""])
+    assert first.text == "ad\n\nf"
+    assert [each.text for each in first.alternatives] == ["be\n\nf", "ce\n\nf"]
+    assert {each.source for each in first.alternatives} == {first.source}
+    assert [each.text for each in first.alternatives[1].segments] == ["c", "e", "f"]
+    assert (second.alternatives, empty.alternatives) == ([], [])
 
 
 def test_no_piece_is_longer_than_what_the_model_was_trained_on():

@@ -1,24 +1,27 @@
 """What is exported translates as its run does: proved on a tiny run, in processes of its own."""
 
-import dataclasses
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from typer.testing import CliRunner
 
 import nmt
+from nmt.cli import exporting  # noqa: F401  its command
+from nmt.cli.app import app
 from nmt.config import ConfigError, ModelConfig
 from nmt.data.batches import make_batch
-from nmt.decoding import ctranslate2 as ct2
 from nmt.decoding.ctranslate2 import CTranslate2Translator, load_ctranslate2
 from nmt.decoding.documents import translate_documents
 from nmt.decoding.engines import load_engine, locate_engine
+from nmt.decoding.exported import read_description
 from nmt.decoding.options import SearchOptions
 from nmt.decoding.sentences import EXTRA_TARGET_TOKENS, MAX_SOURCE_TOKENS
 from nmt.decoding.translation import Translation
@@ -26,7 +29,7 @@ from nmt.decoding.translator import Translator
 from nmt.evaluation.scores import Score
 from nmt.export import ctranslate2 as converter
 from nmt.export.comparison import Row, format_rows, size_on_disk
-from nmt.export.export import ParityError, export
+from nmt.export.export import export
 from nmt.export.formats import FORMATS, export_path
 from nmt.export.parity import ODD_SENTENCES, compare
 from nmt.export.placing import replacing_folder
@@ -44,6 +47,7 @@ SENTENCES = [
     "The price is 3.5 dollars.",
     *ODD_SENTENCES,
 ]
+PACKAGE = Path(nmt.__file__).parent
 FLOAT_FORMATS = [each for each in FORMATS if each != "ctranslate2-int8"]
 
 
@@ -77,8 +81,8 @@ def engine(run, exports):
 
 
 @pytest.fixture(scope="module")
-def saved(run, exports):
-    return tf.saved_model.load(str(run.path / "export" / "saved-model"))
+def saved(exports):
+    return exports["saved-model"].engine.module
 
 
 @pytest.fixture
@@ -99,7 +103,7 @@ def run_python(code, cwd, **environment):
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=cwd,
-        env={**os.environ, **environment},
+        env={**os.environ, "PYTHONUTF8": "1", **environment},
         capture_output=True,
         encoding="utf-8",
         timeout=300,
@@ -146,21 +150,37 @@ def test_nothing_is_left_beside_the_exports(run, exports):
     assert names == {"saved-model", "model.keras", "ctranslate2", "ctranslate2-int8"}
 
 
-# --- SavedModel ---
+def test_exports_live_on_their_own(run, translator, exports, tmp_path):
+    """In another process, another working directory, moved: first the example of the README.
 
-
-def test_saved_model_lives_on_its_own(translator, moved, tmp_path):
-    """The example in its README, in a process that knows nothing of us, somewhere else."""
-    folder = moved("saved-model")
+    That one knows nothing of us. Then a Keras file, by nothing but the classes of the model.
+    """
+    folder, file = tmp_path / "moved" / "one", tmp_path / "moved" / "two.keras"
+    shutil.copytree(run.path / "export" / "saved-model", folder)
+    shutil.copyfile(run.path / "export" / "model.keras", file)
     packages = (folder / "requirements.txt").read_text().split()
     assert [re.split("==", package)[0] for package in packages] == ["tensorflow", "tensorflow-text"]
     (example,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.S)
     elsewhere = example.replace('load(".")', f"load({str(folder)!r})")
     assert elsewhere != example
-    code = elsewhere + "\nimport sys; print(any(name.startswith('nmt') for name in sys.modules))"
-    printed = run_python(code, tmp_path, PYTHONPATH="", PYTHONUTF8="1").splitlines()
-    expected = texts_of(translator.translate(["Good morning.", "I like cats."]))
-    assert printed == [*expected, "False"]
+    inputs = [[[5, 6, EOS], [7, EOS, PAD]], [[BOS, 8], [BOS, 9]]]
+    code = elsewhere + (
+        "import sys\n"
+        "print([name for name in sys.modules if name.startswith('nmt')])\n"
+        f"sys.path.append({str(PACKAGE.parent)!r})\n"
+        "import keras, nmt.model.transformer\n"
+        f"model = keras.saving.load_model({str(file)!r}, safe_mode=True)\n"
+        f"print(model([tf.constant(ids) for ids in {inputs}]).numpy().tolist())\n"
+    )
+    *translations, ours, logits = run_python(code, tmp_path, PYTHONPATH="").splitlines()
+    assert translations == texts_of(translator.translate(["Good morning.", "I like cats."]))
+    assert ours == "[]"
+    (model,) = translator.searcher.models
+    expected = model([tf.constant(ids) for ids in inputs])
+    np.testing.assert_allclose(json.loads(logits), expected, atol=1e-5)
+
+
+# --- SavedModel ---
 
 
 def test_saved_model_in_a_batch_and_alone(saved, translator):
@@ -224,24 +244,6 @@ def test_cleaning_in_the_graph_is_that_of_python():
     texts = [f"{each} a{each}{each}b{each} " for each in characters] + [*SENTENCES, " \t a\u3000 "]
     cleaned = clean_in_graph(tf.constant(texts)).numpy()
     assert [text.decode() for text in cleaned] == [clean(text) for text in texts]
-
-
-# --- Keras ---
-
-
-def test_keras_file_loads_in_another_process(run, translator, moved, tmp_path):
-    file = moved("model.keras")
-    batch = make_batch([np.array([5, 6, EOS]), np.array([7, EOS])], [np.array([8, EOS])] * 2)
-    code = (
-        "import keras, numpy, nmt.model.transformer\n"
-        f"model = keras.saving.load_model({str(file)!r}, safe_mode=True)\n"
-        f"inputs = [numpy.array(ids, 'int32') for ids in {[ids.tolist() for ids in batch[:2]]}]\n"
-        "print(numpy.asarray(model(inputs)).tolist())"
-    )
-    path = os.path.dirname(os.path.dirname(nmt.__file__))
-    received = json.loads(run_python(code, tmp_path, PYTHONPATH=path))
-    (model,) = translator.searcher.models
-    np.testing.assert_allclose(received, model(batch[:2]), atol=1e-5)
 
 
 # --- CTranslate2: the converter ---
@@ -318,22 +320,6 @@ def test_what_never_comes_and_what_never_ends(translator, tmp_path):
             np.testing.assert_allclose(
                 [each.score for each in received], [each.score for each in expected], rtol=1e-4
             )
-
-
-def test_there_are_positions_for_the_longest_sentence(translator, tmp_path):
-    engine = converted(random_model(translator), translator, tmp_path)
-    longest, target = "I " * (MAX_SOURCE_TOKENS // 2), "。" * MAX_SOURCE_TOKENS
-    for tokenizer, text in (
-        (translator.source_tokenizer, clean(longest)),
-        (translator.target_tokenizer, target),
-    ):
-        assert len(tokenizer.encode([text])[0]) == MAX_SOURCE_TOKENS
-    (translation,) = engine.translate([longest], prefixes=[target])
-    assert translation.text.startswith(target)
-    (scored,) = engine.score([longest], [target])
-    assert np.isfinite(scored.score)
-    with pytest.raises(ValueError, match="at most 1024 subwords"):
-        engine.translate(longest + "I")
 
 
 # --- CTranslate2: translating ---
@@ -415,6 +401,23 @@ def test_ctranslate2_keeps_prefixes_in_beams(engine):
     assert engine.translate("Hello.", options, prefixes="我不").text.startswith("我不")
 
 
+def test_ctranslate2_and_the_longest_sentence(engine, translator):
+    longest, target = "I " * (MAX_SOURCE_TOKENS // 2), "。" * MAX_SOURCE_TOKENS
+    for tokenizer, text in (
+        (translator.source_tokenizer, clean(longest)),
+        (translator.target_tokenizer, target),
+    ):
+        assert len(tokenizer.encode([text])[0]) == MAX_SOURCE_TOKENS
+    expected, received = translator.translate(longest), engine.translate(longest)
+    assert received.target_tokens == expected.target_tokens
+    assert received.log_prob == pytest.approx(expected.log_prob, abs=1e-3)
+    assert engine.translate(longest, prefixes=target).text.startswith(target)
+    (scored,) = engine.score([longest], [target])
+    assert np.isfinite(scored.score)
+    with pytest.raises(ValueError, match="at most 1024 subwords"):
+        engine.translate(longest + "I")
+
+
 def test_ctranslate2_scores_given_translations(engine, translator):
     targets = [*texts_of(translator.translate(SENTENCES[:-1])), ""]
     expected, received = (each.score(SENTENCES, targets) for each in (translator, engine))
@@ -450,11 +453,13 @@ def test_ctranslate2_needs_no_tensorflow(moved, translator, tmp_path):
         "print([name for name in ('tensorflow', 'keras', 'torch') if name in sys.modules])\n"
         "print(time.process_time())"
     )
-    path = os.path.dirname(os.path.dirname(nmt.__file__))
-    text, heavy, seconds = run_python(code, tmp_path, PYTHONPATH=path, PYTHONUTF8="1").splitlines()
-    assert text == translator.translate("Good morning.").text
-    assert heavy == "[]"
-    assert float(seconds) < 1
+    seconds = []
+    for _ in range(3):  # a machine busy with something else does not matter
+        text, heavy, used = run_python(code, tmp_path, PYTHONPATH=str(PACKAGE.parent)).splitlines()
+        assert text == translator.translate("Good morning.").text
+        assert heavy == "[]"
+        seconds.append(float(used))
+    assert min(seconds) < 1
 
 
 # --- exports that are missing, damaged or old ---
@@ -541,21 +546,12 @@ def test_a_folder_takes_its_place_when_it_is_complete(tmp_path):
     assert list(tmp_path.iterdir()) == [place]
 
 
-def test_an_export_that_came_out_wrong_is_not_put_in_its_place(
-    run, translator, tmp_path, monkeypatch
-):
-    place = tmp_path / "place"
-    monkeypatch.setattr(converter, "LAYER_NORM_EPSILON", 0.5)
-    expected = translator.translate(SENTENCES)
-    with pytest.raises(ParityError, match=r"^ctranslate2: not put in its place"):
-        export(run, translator, "ctranslate2", place, expected)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_places(run, tmp_path):
     assert export_path(run, "keras") == run.path / "export" / "model.keras"
     assert export_path(run, "ctranslate2") == run.path / "export" / "ctranslate2"
     assert export_path(run, "ctranslate2", tmp_path / "new") == tmp_path / "new"
+    (tmp_path / "empty").mkdir()
+    assert export_path(run, "ctranslate2", tmp_path / "empty") == tmp_path / "empty"
     (tmp_path / "file").write_text("mine")
     for format, path, message in (
         ("keras", tmp_path / "model.h5", "must end in .keras"),
@@ -600,19 +596,27 @@ def test_the_table_carries_the_signature_of_bleu():
 # --- command line ---
 
 
-def test_export_command(run, exports, nmt_command, tmp_path):
+def test_export_command(run, tmp_path):
     place = tmp_path / "engine"
-    done = nmt_command(
-        *("export", run.path, "--format", "ctranslate2-int8", "-o", place, "--bleu"), cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stderr
+    arguments = ["export", run.path, "--format", "ctranslate2-int8", "-o", place, "--bleu"]
+    done = CliRunner().invoke(app, list(map(str, arguments)))
+    assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()
     assert re.match(r"ctranslate2-int8: \d+ of \d+ translations are those of the run; ", lines[0])
     rows = [line.split()[0] for line in lines[2:4]]
     assert rows == ["run", "ctranslate2-int8"]
     assert "tok:zh" in lines[-1]
-    assert "wrote" in done.stderr
-    assert dataclasses.is_dataclass(ct2.read_description(place))
+    assert f"wrote {place}" in done.stderr
+    assert read_description(place).format == "ctranslate2-int8"
+
+
+def test_an_export_that_came_out_wrong_is_an_error(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(converter, "LAYER_NORM_EPSILON", 0.5)
+    arguments = ["export", run.path, "--format", "ctranslate2", "-o", tmp_path / "engine"]
+    done = CliRunner().invoke(app, list(map(str, arguments)))
+    assert done.exit_code == 1
+    assert re.search(r"^nmt: ctranslate2: not put in its place: .* of the run", done.stderr, re.M)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -620,14 +624,19 @@ def test_export_command(run, exports, nmt_command, tmp_path):
     [
         (["--format", "onnx"], "--format must be one of saved-model, keras,"),
         (["--format", "keras", "--format", "ctranslate2", "-o", "x"], "the place of one format"),
-        (["--format", "ctranslate2", "-o", "."], "not an export"),
         (["--format", "ctranslate2", "--pairs", "no.tsv"], "no.tsv"),
     ],
 )
-def test_mistakes_are_one_line(run, nmt_command, tmp_path, arguments, message):
+def test_mistakes_are_found(run, arguments, message):
+    done = CliRunner().invoke(app, ["export", str(run.path), *arguments])
+    assert isinstance(done.exception, ConfigError)
+    assert message in str(done.exception)
+
+
+def test_a_mistake_is_one_line(run, nmt_command, tmp_path):
+    """Nothing of the user's is replaced."""
     (tmp_path / "mine").write_text("mine")
-    done = nmt_command("export", run.path, *arguments, cwd=tmp_path)
+    done = nmt_command("export", run.path, "--format", "ctranslate2", "-o", ".", cwd=tmp_path)
     assert done.returncode == 2
-    assert message in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr == "nmt: .: there already, and not an export; choose another place\n"
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]

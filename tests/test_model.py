@@ -17,7 +17,13 @@ from nmt.model.attention import (
     attention_weights,
     scaled_dot_product_attention,
 )
-from nmt.model.layers import LAYER_NORM_EPSILON, DecoderLayer, EncoderLayer, LayerNorm
+from nmt.model.layers import (
+    LAYER_NORM_EPSILON,
+    DecoderLayer,
+    EncoderLayer,
+    FeedForward,
+    LayerNorm,
+)
 from nmt.model.masks import look_ahead_mask, padding_mask
 from nmt.model.positions import sinusoidal_positions
 from nmt.model.transformer import Transformer, build_transformer
@@ -714,3 +720,18 @@ def test_layer_norm_and_its_gradient_are_those_of_keras():
         found.append([y, *gradients])
     for mine, other in zip(*found, strict=True):
         np.testing.assert_allclose(mine, other, atol=1e-5)
+
+
+@pytest.mark.parametrize("dff", [512, 1024, 520])
+def test_a_wide_feed_forward_layer_equals_the_reference(dff):
+    """Its matrices are laid out with columns that must not count."""
+    layer = FeedForward(8, dff)
+    layer.build()
+    random = np.random.default_rng(0)
+    for variable in layer.trainable_variables:
+        variable.assign(random.normal(size=variable.shape))
+    x = random.normal(size=(2, 3, 8)).astype(np.float32)
+    weights = {v.path.split("/", 1)[-1]: v.numpy() for v in layer.trainable_variables}
+    inner = np.maximum(x @ weights["inner/kernel"] + weights["inner/bias"], 0)
+    expected = inner @ weights["outer/kernel"] + weights["outer/bias"]
+    np.testing.assert_allclose(layer(x), expected, rtol=1e-4, atol=1e-3)

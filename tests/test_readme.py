@@ -13,7 +13,7 @@ def test_every_nmt_command_in_the_readme_parses():
     commands = set(re.findall(r"^nmt ([a-z]+)(.*)$", README, re.MULTILINE))
     assert {name for name, _ in commands} == {
         "quickstart", "prepare", "train", "evaluate", "translate", "attention", "info",
-        "curves", "average",
+        "curves", "average", "score", "export", "serve",
     }  # fmt: skip
     for name, rest in commands:
         text = subprocess.run(

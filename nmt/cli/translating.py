@@ -11,9 +11,7 @@ import typer
 
 from nmt.cli.app import Font, Run, app, check_output, import_tensorflow, valid
 from nmt.config import ConfigError
-from nmt.decoding.documents import translate_stream
 from nmt.decoding.options import GREEDY, LARGEST_BEAM, SearchOptions
-from nmt.decoding.translation import align
 from nmt.run_folder import RunFolder, replacing, write_text
 
 Beam = Annotated[
@@ -59,6 +57,7 @@ def evaluate(
 ):
     """Translate held-out sentences and print BLEU and chrF with their signatures."""
     from nmt.data.corpora import read_lines, read_tsv
+    from nmt.decoding.documents import translate_stream
     from nmt.decoding.engines import locate_engine
 
     if hypotheses is not None:
@@ -162,6 +161,7 @@ def translate(
 
     The sentences of a line are translated one by one, and joined again.
     """
+    from nmt.decoding.documents import translate_stream
     from nmt.decoding.engines import locate_engine
 
     if texts and input:
@@ -357,6 +357,8 @@ def _as_json(document):
 
 
 def _segment_as_json(segment):
+    from nmt.decoding.translation import align
+
     return {
         "source": segment.source,
         "text": segment.text,

@@ -9,10 +9,14 @@ which CTranslate2 itself would divide by length^α. Sampling by `top_k` and `top
 
 import dataclasses
 import itertools
+import math
 import os
 import threading
+import time
+import weakref
 import zlib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, overload
 
@@ -69,7 +73,9 @@ class CTranslate2Translator:
         segment_tokens: int = 64,
     ):
         self._folder = Path(folder)
-        self._engine = _open(self._folder)
+        self._engine = _open(self._folder, _cores())
+        # Also at the end of the process, before Python is taken down.
+        weakref.finalize(self, _settle, self._engine)
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer
         self.target_language = target_language
@@ -133,13 +139,19 @@ class CTranslate2Translator:
         results = [Translation(text, "") for text in texts]
         if options.sampling and options.top_k == 1:  # nothing is left to chance
             options = dataclasses.replace(options, sampling=False, beam=1, nbest=1)
-        for indices in by_length(sources, batch_tokens // options.beam):
+
+        def translate_batch(indices):
             batch = [self._sentence(sources[i], forced[i][:-1]) for i in indices]
             found = [_best(each, options) for each in self._search(batch, options)]
-            for index, sentence, hypotheses in zip(
-                indices, batch, self._with_log_probs(batch, found, options), strict=True
-            ):
+            found = self._with_log_probs(batch, found, options)
+            for index, sentence, hypotheses in zip(indices, batch, found, strict=True):
                 results[index] = self._translation(texts[index], sentence, hypotheses, options)
+
+        # Every core takes batches of its own; of few sentences, each core its share.
+        share = math.ceil(sum(map(len, sources)) / _cores())
+        batches = by_length(sources, min(batch_tokens // options.beam, share))
+        with ThreadPoolExecutor(_cores()) as pool:
+            list(pool.map(translate_batch, batches))
         return results
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Translation]:
@@ -232,7 +244,7 @@ class CTranslate2Translator:
         with _SEEDING:
             seed = zlib.crc32("".join(sentence.source).encode(), options.seed)
             ctranslate2.set_random_seed(seed % (2**32 - 1))  # the last one means: by the clock
-            results = _open(self._folder).translate_batch(
+            results = _open(self._folder, 1).translate_batch(
                 **_arguments([sentence], options),
                 beam_size=1,
                 num_hypotheses=options.beam,
@@ -336,10 +348,22 @@ def load_ctranslate2(path: str | Path) -> CTranslate2Translator:
         raise ConfigError(f"{folder}: cannot load the model: {error}") from None
 
 
-def _open(folder):
-    return ctranslate2.Translator(
-        str(folder), device="cpu", inter_threads=1, intra_threads=_cores()
-    )
+def _open(folder, threads):
+    """Open the model for so many sentences, or batches, at a time, each on one core.
+
+    Cores that share a sentence wait for each other at every operation: of a small model that
+    takes longer than it saves, and many times longer where other programs run.
+    """
+    return ctranslate2.Translator(str(folder), device="cpu", inter_threads=threads, intra_threads=1)
+
+
+def _settle(engine):
+    """Wait until the thread of the engine has let go of what it called back.
+
+    It does so a moment after the result is there. If Python ends in that moment, it aborts.
+    """
+    while engine.num_active_batches:
+        time.sleep(0.001)
 
 
 def _cores():

@@ -23,12 +23,17 @@ class SearchOptions:
     seed: int = 1  # of sampling
 
     def __post_init__(self):
+        for name in ("beam", "nbest", "no_repeat_ngram", "top_k", "seed"):
+            if type(getattr(self, name)) is not int:
+                raise ConfigError(
+                    f"{name} must be a whole number; received {getattr(self, name)!r}"
+                )
         for name, holds, rule in (
             ("beam", 1 <= self.beam <= LARGEST_BEAM, f"from 1 to {LARGEST_BEAM}"),
             ("nbest", 1 <= self.nbest <= self.beam, f"from 1 to beam, which is {self.beam}"),
             ("length_penalty", 0 <= self.length_penalty < 100, "from 0 to 100"),
             ("coverage_penalty", 0 <= self.coverage_penalty < 100, "from 0 to 100"),
-            ("no_repeat_ngram", self.no_repeat_ngram >= 0, "at least 0"),
+            ("no_repeat_ngram", 0 <= self.no_repeat_ngram <= 16, "from 0 to 16"),
             ("temperature", 1e-3 <= self.temperature <= 1e3, "from 0.001 to 1000"),
             ("top_k", self.top_k >= 0, "at least 0"),
             ("top_p", 0 < self.top_p <= 1, "above 0 and at most 1"),

@@ -1,5 +1,7 @@
 """Models behind token ids: search, scoring and attention, each traced once."""
 
+import os
+import sys
 import threading
 import zlib
 from collections.abc import Sequence
@@ -106,6 +108,8 @@ class Searcher:
         """
 
         def compile_lengths():
+            if sys.platform == "linux":  # where a thread has a priority of its own
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
             for length in COMPILED_LENGTHS:
                 compiled = self._compile(length)
                 compiled(np.full((1, length), EOS, np.int32), np.array([1], np.int32), 0.0)

@@ -101,10 +101,14 @@ class Translator:
             batch = pad([sources[i] for i in indices])
             prefix_ids = pad([forced[i][:-1] for i in indices])
             found = self.searcher.search(batch, options, prefix_ids if prefix_ids.size else None)
+            if np.isnan(found.scores).any():
+                raise ValueError("the model gives no numbers (NaN): its weights are broken")
+            # Sampling may draw one twice, and the coverage penalty may put another first.
+            all_count = options.sampling or options.coverage_penalty > 0
             hypotheses = [
                 (row, place)
                 for row in range(len(indices))
-                for place in range(options.beam)
+                for place in range(options.beam if all_count else options.nbest)
                 if found.scores[row, place] > -np.inf
             ]
             rows, places = np.transpose(hypotheses)

@@ -32,6 +32,10 @@ def export_path(run: RunFolder, format: str, wanted: Path | None = None) -> Path
             raise ConfigError(f"{path}: the name of a Keras file must end in .keras")
         if path.is_dir():
             raise ConfigError(f"{path}: a folder; name a file")
-    elif path.exists() and not is_exported(path):
+    elif path.exists() and not is_exported(path) and not _is_empty(path):
         raise ConfigError(f"{path}: there already, and not an export; choose another place")
     return path
+
+
+def _is_empty(path):
+    return path.is_dir() and not any(path.iterdir())

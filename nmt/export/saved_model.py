@@ -86,11 +86,11 @@ class SavedModelTranslator:
     """A loaded SavedModel as an engine, to be compared with others: greedy search only."""
 
     def __init__(self, folder: Path):
-        self._module = tf.saved_model.load(str(folder))
+        self.module = tf.saved_model.load(str(folder))
 
     def translate(self, texts: Sequence[str]) -> list[Translation]:
         """Return the translation of each sentence."""
-        found = self._module.translate(tf.constant(list(texts), tf.string))
+        found = self.module.translate(tf.constant(list(texts), tf.string))
         found = {name: value.numpy() for name, value in found.items()}
         return [
             Translation(

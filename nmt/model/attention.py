@@ -19,22 +19,6 @@ class KeysValues(NamedTuple):
     keys: tf.Tensor  # (B, H, K, D)
     values: tf.Tensor  # (B, H, K, D)
 
-    def append(self, new: "KeysValues") -> "KeysValues":
-        """Return these and the `new` positions behind them."""
-        return KeysValues(
-            tf.concat([self.keys, new.keys], axis=2), tf.concat([self.values, new.values], axis=2)
-        )
-
-    def write(self, new: "KeysValues", position) -> "KeysValues":
-        """Return these with the one `new` position (K = 1) in the place `position`, a scalar.
-
-        The shape stays, which is what a compiler (XLA) needs; `append` computes less.
-        """
-        here = (tf.range(tf.shape(self.keys)[2]) == position)[:, None]
-        return KeysValues(
-            tf.where(here, new.keys, self.keys), tf.where(here, new.values, self.values)
-        )
-
 
 def attention_weights(query_BHQD, keys_BHKD, may_attend=None):
     """Return softmax(Q Kᵀ / √d_k) over the keys that may be attended to.

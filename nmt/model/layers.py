@@ -93,7 +93,7 @@ class DecoderLayerOutput(NamedTuple):
 
     output: tf.Tensor  # (B, Q, M)
     self_weights: tf.Tensor  # (B, H, Q, K): to target positions
-    cross_weights: tf.Tensor  # (B, H, Q, S), or (B, H, N·Q, S): to source positions
+    cross_weights: tf.Tensor  # (B, H, Q, S): to source positions
     keys_values: KeysValues  # self-attention's, past ones included: the next step's `past`
 
 
@@ -256,25 +256,14 @@ class DecoderLayer(_Residual):
         self.cross_attention_norm.build((None, None, self.d_model))
 
     def call(
-        self,
-        x,
-        memory,
-        past=None,
-        position=None,
-        self_may_attend=None,
-        cross_may_attend=None,
-        training=False,
+        self, x, memory, past=None, self_may_attend=None, cross_may_attend=None, training=False
     ) -> DecoderLayerOutput:
         """Let target positions look at earlier ones and at the source.
-
-        A row of `memory` may serve several rows of `x`, hypotheses of one sentence: N of them
-        stand side by side in x (B·N, Q, M), and ask the source as N·Q queries of one sentence.
 
         Args:
           x: (B, Q, M), the newest Q target positions: in training all of them.
           memory: KeysValues of the source, from `cross_attention.project(encoder output)`.
           past: KeysValues of the target positions before these; None: there are none.
-          position: where in `past` the one new position is written; None: it comes behind.
           self_may_attend: bool, broadcastable to (B, H, Q, K), K counting past and new positions.
           cross_may_attend: bool, broadcastable to (B, H, Q, S).
           training: whether dropout is on.
@@ -284,21 +273,20 @@ class DecoderLayer(_Residual):
         """
         read = self.before(x, self.self_attention_norm)
         keys_values = self.self_attention.project(read)
-        if past is not None and position is None:
-            keys_values = past.append(keys_values)
-        elif past is not None:
-            keys_values = past.write(keys_values, position)
+        if past is not None:
+            keys_values = KeysValues(
+                tf.concat([past.keys, keys_values.keys], axis=2),
+                tf.concat([past.values, keys_values.values], axis=2),
+            )
         attended, self_weights = self.self_attention.attend(
             read, keys_values, self_may_attend, training
         )
         x = self.after(x, attended, self.self_attention_norm, training)
 
         read = self.before(x, self.cross_attention_norm)
-        read = tf.reshape(read, [tf.shape(memory.keys)[0], -1, self.d_model])
         attended, cross_weights = self.cross_attention.attend(
             read, memory, cross_may_attend, training
         )
-        attended = tf.reshape(attended, tf.shape(x))
         x = self.after(x, attended, self.cross_attention_norm, training)
 
         read = self.before(x, self.feed_forward_norm)

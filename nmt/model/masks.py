@@ -17,22 +17,19 @@ def padding_mask(ids_BK):
     return (ids_BK != PAD)[:, None, None, :]
 
 
-def look_ahead_mask(query_length, key_length, start=None):
+def look_ahead_mask(query_length, key_length):
     """Return which keys each query may see when none may see what comes after it.
 
-    The queries are `query_length` of the `key_length` positions: in training all of them, in
-    cached decoding just the newest.
+    The queries are the last `query_length` of the `key_length` positions: in training these are
+    all of them, in cached decoding just the newest.
 
     Args:
       query_length: Q, int or scalar tensor.
       key_length: K >= Q.
-      start: position of the first query; None: the queries are the last positions.
 
     Returns:
       (1, 1, Q, K) bool; for Q = K the lower triangle. Source: section 3.2.3.
     """
-    if start is None:
-        start = key_length - query_length
-    queries = start + tf.range(query_length)
+    queries = tf.range(key_length - query_length, key_length)
     keys = tf.range(key_length)
     return (keys[None, :] <= queries[:, None])[None, None]

@@ -110,33 +110,24 @@ class Transformer(keras.Model):
         """Return each decoder layer's keys and values of the source, once for all positions."""
         return [layer.cross_attention.project(encoded.memory) for layer in self.decoder_layers]
 
-    def decode(
-        self, target_ids, memory, source_may_attend, past=None, position=None, training=False
-    ) -> Decoded:
+    def decode(self, target_ids, memory, source_may_attend, past=None, training=False) -> Decoded:
         """Read target positions that may see the source and the positions before them.
 
         Args:
           target_ids: (B, Q) int32: BOS and the target so far, or with `past` its newest tokens.
-            With N hypotheses of each sentence (B·N, Q), those of a sentence side by side.
           memory: from `project_memory`.
           source_may_attend: (B, 1, 1, S) bool, from `encode`.
           past: the `past` of the call before, holding P positions; None: start at position 0.
-          position: scalar, the place of the one new token (Q = 1) in a `past` that has room for
-            it already; None: `past` grows.
           training: whether dropout is on.
 
         Returns:
-          Decoded, with K = P + Q, or K = P if `position` is given.
+          Decoded, with K = P + Q.
         """
+        start = 0 if past is None else tf.shape(past[0].keys)[2]
         length = tf.shape(target_ids)[1]
-        if position is not None:
-            start, keys = position, tf.shape(past[0].keys)[2]
-        else:
-            start = 0 if past is None else tf.shape(past[0].keys)[2]
-            keys = start + length
         # Padding needs no mask of its own here: it stands behind every real position, where the
         # look-ahead mask hides it already, and what padding itself computes is never used.
-        self_may_attend = look_ahead_mask(length, keys, start)
+        self_may_attend = look_ahead_mask(length, start + length)
         x = self._embed(self.target_embedding, target_ids, start, training)  # (B, Q, M)
         outputs = []
         for i, layer in enumerate(self.decoder_layers):
@@ -145,7 +136,6 @@ class Transformer(keras.Model):
                     x,
                     memory[i],
                     past=None if past is None else past[i],
-                    position=position,
                     self_may_attend=self_may_attend,
                     cross_may_attend=source_may_attend,
                     training=training,

@@ -30,7 +30,7 @@ from nmt.serve.batcher import Batcher, ClosedError, QueueFullError
 from nmt.serve.guard import Guard
 from nmt.serve.limits import ATTENTION_CHARACTERS, DEFAULT_LIMITS, LARGEST_BEAM, Limits
 from nmt.serve.openapi import openapi
-from nmt.serve.page import load_page
+from nmt.serve.page import load_page, web_font
 from nmt.serve.served import Served
 from nmt.serve.wanted import BadRequestError, Wanted, parse_fields, parse_texts, parse_translate
 
@@ -110,6 +110,14 @@ def create_app(
     async def root(request: Request) -> Response:
         return HTMLResponse(page.html, headers={"Content-Security-Policy": page.policy})
 
+    async def font(request: Request) -> Response:
+        data = await run_in_threadpool(web_font)
+        if data is None:
+            raise HTTPException(404, "there is no font; the package noto-cjk-sans-otc is missing")
+        return Response(
+            data, media_type="font/otf", headers={"Cache-Control": "public, max-age=2592000"}
+        )
+
     @contextlib.asynccontextmanager
     async def lifespan(app):
         yield
@@ -133,6 +141,7 @@ def create_app(
             Route("/healthz", healthz),
             Route("/openapi.json", description),
             Route("/", root),
+            Route("/font", font),
         ],
         middleware=middleware,
         exception_handlers={
@@ -176,7 +185,7 @@ async def _documents(request, batcher, wanted: Wanted, served) -> list[Document]
     """Return the translations, in the order of the texts."""
     documents = [
         # Language "auto": what is in the target language already stays as it is.
-        Document(text, text, [])
+        Document(text, text)
         if wanted.detects and served.detect(text)["language"] == served.target_language
         else None
         for text in wanted.texts

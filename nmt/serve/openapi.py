@@ -28,6 +28,15 @@ def openapi(limits: Limits, served: Served) -> dict:
             },
             "/healthz": {"get": _get("What is served, and whether it answers", "Health", {503})},
             "/openapi.json": {"get": _get("This document", "Description")},
+            "/font": {
+                "get": {
+                    "summary": "The page's font, for browsers without Chinese characters",
+                    "responses": {
+                        "200": {"description": "OpenType", "content": {"font/otf": {}}},
+                        "404": {"description": "None is installed"},
+                    },
+                }
+            },
             "/": {
                 "get": {
                     "summary": "The page",
@@ -181,7 +190,7 @@ def _schemas(limits, served):
             score={**number, "description": "Sum of the scores of its segments"},
             alternatives=_list(
                 _ref("Alternative"),
-                description="Next best first; the n-th has the n-th alternative of each segment",
+                description="Next best first; the n-th has the n-th of each segment, or its last",
             ),
             segments=_list(
                 _ref("Segment"), description="Pieces that were translated on their own, in order"

@@ -1,7 +1,9 @@
 """The page as it is sent: one file, and a policy by which the browser runs nothing else."""
 
 import base64
+import functools
 import hashlib
+import io
 import re
 from importlib import resources
 from typing import NamedTuple
@@ -21,10 +23,26 @@ def load_page() -> Page:
     (style,) = re.findall(r"<style>(.*?)</style>", html, re.DOTALL)
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
-        f"connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+        f"connect-src 'self'; font-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
         f"frame-ancestors 'none'"
     )
     return Page(html, policy)
+
+
+@functools.cache
+def web_font() -> bytes | None:
+    """Return a font with Chinese characters, for browsers that have none; None if none is here."""
+    from fontTools.ttLib import TTFont
+
+    from nmt.visualize.fonts import packaged_font
+
+    path = packaged_font()
+    if path is None:
+        return None
+    # Browsers take single faces only, not the collection that the package brings.
+    face = io.BytesIO()
+    TTFont(str(path), fontNumber=path.face_index, lazy=True).save(face)
+    return face.getvalue()
 
 
 def _hash(text):

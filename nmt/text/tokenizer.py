@@ -37,6 +37,8 @@ class Tokenizer:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return a list of ids for each text, without BOS and EOS; no ids for an empty text."""
+        if len(texts) == 1:  # a list makes threads, which take longer than a sentence
+            return [self._processor.encode(texts[0])]
         return self._processor.encode(list(texts), num_threads=1)
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -44,7 +46,9 @@ class Tokenizer:
 
         Byte pieces that do not form UTF-8, as a model may emit them, become U+FFFD.
         """
-        return self._processor.decode([int(i) for i in ids if i not in (PAD, BOS, EOS)])
+        text = self._processor.decode([int(i) for i in ids if i not in (PAD, BOS, EOS)])
+        # Where a space is spelled in bytes, for want of a subword, its mark would stay.
+        return text.replace("\u2581", " ")
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Return the subwords as people look at them, special ones by name, spaces as U+2581."""

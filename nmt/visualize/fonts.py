@@ -67,7 +67,7 @@ def _warn(missing, font):
 def _candidates():
     """Yield font files, best first; the system's are only looked for when nothing else will do."""
     yield font_manager.findfont("DejaVu Sans")
-    packaged = _packaged_font()
+    packaged = packaged_font()
     if packaged:
         yield packaged
     for entry in font_manager.fontManager.ttflist:
@@ -75,7 +75,8 @@ def _candidates():
             yield entry.fname
 
 
-def _packaged_font():
+def packaged_font() -> font_manager.FontPath | None:
+    """Return the face of Simplified Chinese that requirements.txt installs; None without it."""
     try:
         files = importlib.metadata.files("noto-cjk-sans-otc") or []
     except importlib.metadata.PackageNotFoundError:
