@@ -270,9 +270,15 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     assert sorted(os.listdir(tmp_path)) == before
 
 
-def test_an_overlong_sentence_is_one_line(tiny_run, nmt_command):
-    done = nmt_command("translate", tiny_run, "word " * 3000)
-    one_line_error(done, "1024", "word word")
+def test_a_line_of_any_length_is_translated(tiny_run, nmt_command):
+    """In parts, as a sentence of 3,000 words is; and a score for each line, next to it."""
+    done = nmt_command("translate", tiny_run, "word " * 3000, "I like cats.", "--scores")
+    assert done.returncode == 0, done.stderr
+    long, short = done.stdout.splitlines()
+    assert len(long) > 100
+    score, text = short.split("\t")
+    assert float(score) < 0
+    assert text == dict(PAIRS)["I like cats."]
 
 
 def test_damaged_weights_are_one_line(tiny_run, nmt_command, tmp_path):

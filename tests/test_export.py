@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_text
 from typer.testing import CliRunner
 
 import nmt
@@ -33,7 +34,7 @@ from nmt.export.export import export
 from nmt.export.formats import FORMATS, export_path
 from nmt.export.parity import ODD_SENTENCES, compare
 from nmt.export.placing import replacing_folder
-from nmt.export.saved_model import clean_in_graph
+from nmt.export.saved_model import clean_in_graph, decode_in_graph
 from nmt.model.transformer import build_transformer
 from nmt.run_folder import RunFolder
 from nmt.text.normalize import clean
@@ -246,6 +247,17 @@ def test_cleaning_in_the_graph_is_that_of_python():
     assert [text.decode() for text in cleaned] == [clean(text) for text in texts]
 
 
+def test_decoding_in_the_graph_is_that_of_python(translator):
+    """Of any ids: halves of characters in bytes, line breaks, special ones in the middle."""
+    tokenizer = translator.target_tokenizer
+    random = np.random.default_rng(1)
+    ids = random.integers(0, tokenizer.vocab_size, (300, 8), np.int32)
+    ids[:100] = random.integers(0, 4 + 256, (100, 8))  # where the bytes are
+    in_graph = tensorflow_text.SentencepieceTokenizer(tokenizer.model_proto)
+    decoded = decode_in_graph(in_graph, tf.constant(ids)).numpy()
+    assert [text.decode() for text in decoded] == [clean(tokenizer.decode(row)) for row in ids]
+
+
 # --- CTranslate2: the converter ---
 
 
@@ -298,15 +310,17 @@ def converted(model, translator, folder):
     return CTranslate2Translator(folder, *tokenizers)
 
 
-def test_what_never_comes_and_what_never_ends(translator, tmp_path):
-    """A model that wants PAD and BOS most, then anything but EOS."""
+@pytest.mark.parametrize("wanted", [[], [PAD, BOS]], ids=["none", "pad_and_bos"])
+def test_what_never_comes_and_what_never_ends(translator, tmp_path, monkeypatch, wanted):
+    """A model that wants what must not come, then anything but EOS; all in one batch."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0}, raising=False)
     model = random_model(translator, "post", tie=False)
     bias = np.zeros(model.config.target_vocab_size, np.float32)
-    bias[[PAD, BOS, EOS]] = 60, 50, -60
+    bias[EOS], bias[wanted] = -60, 60
     model.output_projection.bias.assign(bias)
     engine = converted(model, translator, tmp_path)
     ours = Translator([model], translator.source_tokenizer, translator.target_tokenizer)
-    texts = ["I like cats.", "", "Hello, world! Where is the library?"]
+    texts = ["I like cats.", "", "Hello, world! Where is the library?", "Good morning."]
     expected = ours.translate(texts)
     for options in (SearchOptions(), SearchOptions(beam=2)):
         received = engine.translate(texts, options)

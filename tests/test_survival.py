@@ -128,6 +128,7 @@ def test_twenty_kills(tmp_path, pairs_file, user_environment):
     assert_same(tmp_path / "broken", tmp_path / "straight")
 
 
+@pytest.mark.slow  # test_cli stops a training by Ctrl-C
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
 def test_told_to_stop(tmp_path, pairs_file, user_environment, number):
     """Saves where it is, between two reports, and loses nothing."""

@@ -55,7 +55,7 @@ def test_plot_01_simplified_traditional_and_rare_characters_have_glyphs(caplog):
 def test_plot_01_without_a_cjk_font_the_picture_is_made_and_a_message_says_so(
     monkeypatch, caplog, tmp_path
 ):
-    monkeypatch.setattr(fonts, "_packaged_font", lambda: None)
+    monkeypatch.setattr(fonts, "packaged_font", lambda: None)
     manager = fonts.font_manager.fontManager
     bundled = [font for font in manager.ttflist if font.name == "DejaVu Sans"]
     monkeypatch.setattr(manager, "ttflist", bundled)

@@ -83,7 +83,7 @@ def train_with(count, run, tmp_path, environment):
     return [dict(np.load(file)) for file in files]
 
 
-@pytest.mark.parametrize("pairs", [12, 3])
+@pytest.mark.parametrize("pairs", [12, pytest.param(3, marks=pytest.mark.slow)])
 def test_two_workers_train_to_the_weights_of_one(tmp_path, pairs_file, user_environment, pairs):
     """With a last batch that is smaller than the others, and with fewer sentences than workers."""
     runs = [
@@ -106,6 +106,7 @@ def test_two_workers_train_to_the_weights_of_one(tmp_path, pairs_file, user_envi
     assert len(together[1]["losses"]) == 0
 
 
+@pytest.mark.slow
 def test_lost_worker(tmp_path, pairs_file, user_environment):
     """A worker is killed; the other says so; both go on from one step; one alone gives up."""
     run = tmp_path / "run"

@@ -148,7 +148,7 @@ class CTranslate2Translator:
                 results[index] = self._translation(texts[index], sentence, hypotheses, options)
 
         # Every core takes batches of its own; of few sentences, each core its share.
-        share = math.ceil(sum(map(len, sources)) / _cores())
+        share = math.ceil(len(texts) / _cores()) * max(map(len, sources), default=0)
         batches = by_length(sources, min(batch_tokens // options.beam, share))
         with ThreadPoolExecutor(_cores()) as pool:
             list(pool.map(translate_batch, batches))
@@ -258,7 +258,7 @@ class CTranslate2Translator:
 
     def _hypotheses(self, result, options):
         """Return what CTranslate2 found for a sentence."""
-        hypotheses = [
+        return [
             _Hypothesis(
                 tuple(self._ids[token] for token in tokens),
                 score * len(tokens) ** options.length_penalty,
@@ -268,8 +268,6 @@ class CTranslate2Translator:
                 result.hypotheses, result.scores, map(np.array, result.attention)
             )
         ]
-        # Behind a prefix, CTranslate2 fills places that are left with PAD at -1e10.
-        return [each for each in hypotheses if each.log_prob > -1e9]
 
     def _with_log_probs(self, batch, found, options):
         """Return the hypotheses of a batch with the log-probability of each token, best first."""

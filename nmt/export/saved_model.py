@@ -82,6 +82,12 @@ def clean_in_graph(texts):
     return tf.strings.regex_replace(texts, "^ | $", "")
 
 
+def decode_in_graph(tokenizer: tensorflow_text.SentencepieceTokenizer, ids):
+    """Return the text (B,) of ids (B, T) as `Tokenizer.decode` and `clean` would."""
+    has_text = (ids != PAD) & (ids != BOS) & (ids != EOS)
+    return clean_in_graph(tokenizer.detokenize(tf.ragged.boolean_mask(ids, has_text)))
+
+
 class SavedModelTranslator:
     """A loaded SavedModel as an engine, to be compared with others: greedy search only."""
 
@@ -125,7 +131,7 @@ def _translating(model, source_tokenizer, target_tokenizer, beam, attention):
         is_token = tf.sequence_mask(lengths, tf.shape(found.ids)[2])
         ids = tf.where(is_token, found.ids[:, 0], PAD)
         result = {
-            "translation": _decode(target_tokenizer, ids),
+            "translation": decode_in_graph(target_tokenizer, ids),
             "score": tf.where(has_text, found.scores[:, 0], 0.0),
             "truncated": has_text & found.truncated[:, 0],
             "length": lengths,
@@ -151,12 +157,6 @@ def _search(model, source_ids, limits, beam):
     if beam == 1:
         return follow(step, state, limits, **common)
     return beam_search(step, state, limits, **common, beam=beam)
-
-
-def _decode(tokenizer, ids):
-    """Return the text of (B, T) ids as `Tokenizer.decode` and `clean` make it."""
-    has_text = (ids != PAD) & (ids != BOS) & (ids != EOS)
-    return clean_in_graph(tokenizer.detokenize(tf.ragged.boolean_mask(ids, has_text)))
 
 
 def _pieces(tokenizer, ids, is_token):
