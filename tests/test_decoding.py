@@ -316,6 +316,17 @@ def test_one_text_gives_one_translation(translator):
     assert summary(translator.translate((english, english))) == summary([translation] * 2)
 
 
+@pytest.mark.parametrize("options", [GREEDY, BEAM], ids=["greedy", "beam"])
+def test_a_second_search_for_the_few_changes_nothing(translator, monkeypatch, options):
+    """Whoever has not ended after a while is searched again, apart from the others."""
+    sentences = [*random_sentences()[:12], "zzqxj wvkkp"]
+    found = {}
+    for extra in (-3, 1, EXTRA_TARGET_TOKENS):
+        monkeypatch.setattr(searcher_module, "FIRST_EXTRA_TOKENS", extra)
+        found[extra] = summary(translator.translate(sentences, options))
+    assert found[-3] == found[1] == found[EXTRA_TARGET_TOKENS]
+
+
 @pytest.mark.parametrize(
     "options", [GREEDY, BEAM, DRAWS, RULES], ids=["greedy", "beam", "draws", "rules"]
 )

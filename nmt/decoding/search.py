@@ -34,6 +34,7 @@ class Hypotheses(NamedTuple):
     log_probs: tf.Tensor  # (B, N, T) float32: of each token given those before it, 0 at PAD
     scores: tf.Tensor  # (B, N) float32: sum of the log_probs over the length penalty
     truncated: tf.Tensor  # (B, N) bool: stopped by the length limit, not by EOS
+    settled: tf.Tensor  # (B,) bool; False: `steps` ended the search, more might change the result
 
 
 class _Paths(NamedTuple):
@@ -135,6 +136,7 @@ def follow(
     paths: int = 1,
     alpha=0.0,
     longest=None,
+    steps=None,
 ) -> Hypotheses:
     """Choose one token at a time until EOS or the maximum length: greedy search, or sampling.
 
@@ -153,6 +155,7 @@ def follow(
       alpha: of the length penalty, by which several paths are ranked.
       longest: T, at least the largest of `max_lengths`; None: just that. A Python number gives
         the compiler (XLA) shapes that it knows.
+      steps: scalar int32, give up after so many, see `Hypotheses.settled`; None: go on to the end.
     """
     at_start = _start(state, max_lengths, longest, paths, bos, pad)
 
@@ -164,10 +167,10 @@ def follow(
         gained = tf.gather(log_probs, chosen, batch_dims=2)
         return _extended(path, chosen, gained, state, max_lengths, eos, pad)
 
-    def unfinished(*path):
-        return ~tf.reduce_all(_Paths(*path).ended)
+    def settled_B(path):
+        return tf.reduce_all(path.ended, axis=1)
 
-    return _ranked(_loop(unfinished, body, at_start), alpha, eos)
+    return _ranked(_loop(settled_B, body, at_start, steps), alpha, eos, settled_B)
 
 
 def beam_search(
@@ -182,6 +185,7 @@ def beam_search(
     beam: int,
     nbest=1,
     alpha=0.0,
+    steps=None,
 ) -> Hypotheses:
     """Keep the `beam` likeliest hypotheses of each sentence, and return them ranked.
 
@@ -201,6 +205,7 @@ def beam_search(
       beam: N.
       nbest: how many hypotheses have to be the right ones, 1 <= nbest <= beam.
       alpha: of the length penalty, >= 0.
+      steps: scalar int32, give up after so many, see `Hypotheses.settled`; None: go on to the end.
 
     Returns:
       Hypotheses; those that reached EOS come before those that are truncated.
@@ -240,16 +245,15 @@ def beam_search(
         )
         return _extended(path, tokens, gained, path.state, max_lengths, eos, pad)
 
-    def unfinished(*path):
-        path = _Paths(*path)
+    def settled_B(path):
         scores = path.totals / length_penalty(path.lengths, alpha)
         has_eos = path.ended & (_last(path) == eos)
         found = tf.sort(tf.where(has_eos, scores, NEVER), direction="DESCENDING")
         to_beat_B = tf.gather(found, nbest - 1, axis=1)
-        live = tf.reduce_max(tf.where(path.ended, NEVER, path.totals), axis=1)
-        return tf.reduce_any(live / largest_penalty_B > to_beat_B)
+        live_B = tf.reduce_max(tf.where(path.ended, NEVER, path.totals), axis=1)
+        return ~(live_B / largest_penalty_B > to_beat_B)
 
-    return _ranked(_loop(unfinished, body, at_start), alpha, eos)
+    return _ranked(_loop(settled_B, body, at_start, steps), alpha, eos, settled_B)
 
 
 def _start(state, max_lengths, longest, paths, bos, pad):
@@ -286,13 +290,19 @@ def _extended(path, chosen, gained, state, max_lengths, eos, pad):
     )
 
 
-def _loop(condition, body, at_start):
+def _loop(settled_B, body, at_start, steps):
     # A cache grows from step to step, so the shapes of the state are not fixed; all others are.
     free = tf.nest.map_structure(
         lambda tensor: tf.TensorShape([None] * len(tensor.shape)), at_start.state
     )
     shapes = _Paths(*(tensor.shape for tensor in at_start[:7]), free)
-    return _Paths(*tf.while_loop(condition, body, at_start, shape_invariants=shapes))
+
+    def unfinished(*path):
+        path = _Paths(*path)
+        goes_on = ~tf.reduce_all(settled_B(path))
+        return goes_on if steps is None else goes_on & (path.position < steps)
+
+    return _Paths(*tf.while_loop(unfinished, body, at_start, shape_invariants=shapes))
 
 
 def _top(values_BNV, k):
@@ -323,7 +333,7 @@ def _last(path):
     return tf.gather(path.ids, tf.maximum(path.lengths - 1, 0), batch_dims=2)
 
 
-def _ranked(path, alpha, eos):
+def _ranked(path, alpha, eos, settled_B):
     """Return the paths as Hypotheses: those that ended by EOS, the truncated, empty places."""
     truncated = _last(path) != eos
     scores = path.totals / length_penalty(path.lengths, alpha)
@@ -331,8 +341,9 @@ def _ranked(path, alpha, eos):
     by_score = tf.argsort(-scores, axis=1, stable=True)
     by_kind = tf.argsort(tf.gather(kind, by_score, batch_dims=1), axis=1, stable=True)
     order = tf.gather(by_score, by_kind, batch_dims=1)
-    found = Hypotheses(path.ids, path.lengths, path.log_probs, scores, truncated)
-    found = Hypotheses(*(tf.gather(tensor, order, batch_dims=1) for tensor in found))
+    found = (path.ids, path.lengths, path.log_probs, scores, truncated)
+    found = (tf.gather(tensor, order, batch_dims=1) for tensor in found)
+    found = Hypotheses(*found, settled_B(path))
     longest = tf.reduce_max(path.lengths)
     return found._replace(ids=found.ids[:, :, :longest], log_probs=found.log_probs[:, :, :longest])
 

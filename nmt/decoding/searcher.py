@@ -28,6 +28,10 @@ from nmt.text.tokenizer import BOS, EOS, PAD
 # Source lengths, EOS included, for which `compile_ahead` makes machine code.
 COMPILED_LENGTHS = (16, 32, 64)
 
+# A batch of several is searched for so many tokens more than its sources have, before those that
+# have not ended are put into a batch of their own.
+FIRST_EXTRA_TOKENS = 6
+
 _TOKENS = dict(bos=BOS, eos=EOS, pad=PAD)
 _IDS = tf.TensorSpec([None, None], tf.int32)
 _INT = tf.TensorSpec([], tf.int32)
@@ -59,26 +63,34 @@ class Searcher:
           options: how to search. The coverage penalty is applied later, by whoever has attention.
           prefix_ids: (B, P) int32, tokens that a translation must begin with, then PAD.
         """
-        lengths = np.sum(source_ids != PAD, axis=1, dtype=np.int32)
-        limits = lengths + np.int32(EXTRA_TARGET_TOKENS)
+        limits = _lengths(source_ids) + np.int32(EXTRA_TARGET_TOKENS)
         compiled = self._compiled_for(source_ids, options, prefix_ids)
         if compiled is not None:
-            found = compiled(source_ids, limits, options.length_penalty)
-        else:
-            has_prefix = prefix_ids is not None
-            if has_prefix:
-                limits += np.sum(prefix_ids != PAD, axis=1, dtype=np.int32)
-            # Which hypothesis is first, the coverage penalty may change: all have to be right.
-            nbest = options.beam if options.coverage_penalty else options.nbest
-            found = self._traced_for(options, has_prefix)(
-                source_ids,
-                limits,
-                prefix_ids if has_prefix else np.zeros((0, 0), np.int32),
-                _uniforms(source_ids, limits, options),
-                *(nbest, options.length_penalty),
-                *(options.temperature, options.top_k, options.top_p),
-            )
-        return Hypotheses(*(value.numpy() for value in found))
+            return _arrays(compiled(source_ids, limits, options.length_penalty))
+        if prefix_ids is not None:
+            limits = limits + _lengths(prefix_ids)
+        inputs = (
+            source_ids,
+            limits,
+            prefix_ids if prefix_ids is not None else np.zeros((len(limits), 0), np.int32),
+            _uniforms(source_ids, limits, options),
+        )
+        # Which hypothesis is first, the coverage penalty may change: all have to be right.
+        nbest = options.beam if options.coverage_penalty else options.nbest
+        of_length = (nbest, options.length_penalty)
+        settings = (*of_length, options.temperature, options.top_k, options.top_p)
+        search = self._traced_for(options, prefix_ids is not None)
+        steps = max(limits)
+        if len(limits) > 1:
+            # A batch lasts as long as its longest translation. The few that want much more than
+            # their source are searched again, together, so that the others need not wait.
+            steps = steps - EXTRA_TARGET_TOKENS + FIRST_EXTRA_TOKENS
+        found = _arrays(search(*inputs, *settings, steps))
+        again = ~found.settled
+        if again.any():
+            rest = _arrays(search(*(each[again] for each in inputs), *settings, max(limits[again])))
+            found = _merged(found, rest, again)
+        return found
 
     def refresh(self) -> None:
         """Search with the weights that the models have now, after they were changed."""
@@ -131,7 +143,9 @@ class Searcher:
             return self._traced[key]
         paths, sampling, no_repeat_ngram, _ = key
 
-        def search(source, limits, prefix, uniforms, nbest, alpha, temperature, top_k, top_p):
+        def search(
+            source, limits, prefix, uniforms, nbest, alpha, temperature, top_k, top_p, steps
+        ):
             step, state = cached_step(self._arranged(), source, paths)
             permit = permit_tokens(
                 forbidden=[BOS, PAD],
@@ -139,7 +153,7 @@ class Searcher:
                 prefix_BP=prefix if has_prefix else None,
                 no_repeat_ngram=no_repeat_ngram,
             )
-            common = dict(**_TOKENS, permit=permit, alpha=alpha)
+            common = dict(**_TOKENS, permit=permit, alpha=alpha, steps=steps)
             if paths > 1 and not sampling:
                 return beam_search(step, state, limits, **common, beam=paths, nbest=nbest)
             choose = sampler(uniforms, temperature, top_k, top_p) if sampling else most_likely
@@ -147,7 +161,7 @@ class Searcher:
 
         lengths = tf.TensorSpec([None], tf.int32)
         uniforms = tf.TensorSpec([None, None, None], tf.float32)
-        signature = [_IDS, lengths, _IDS, uniforms, _INT, _FLOAT, _FLOAT, _INT, _FLOAT]
+        signature = [_IDS, lengths, _IDS, uniforms, _INT, _FLOAT, _FLOAT, _INT, _FLOAT, _INT]
         traced = tf.function(search, signature, autograph=False)
         self._traced[key] = traced.get_concrete_function()
         return self._traced[key]
@@ -196,10 +210,34 @@ class Searcher:
         return tf.gather(mean_probability(votes), target_out_ids, batch_dims=2)
 
 
+def _lengths(ids: np.ndarray) -> np.ndarray:
+    return np.count_nonzero(ids != PAD, axis=1).astype(np.int32)
+
+
+def _arrays(hypotheses):
+    return Hypotheses(*(value.numpy() for value in hypotheses))
+
+
+def _merged(found, rest, again):
+    """Return `found` with the rows `again` replaced by those of `rest`."""
+    longest = max(found.ids.shape[2], rest.ids.shape[2])
+    merged = []
+    for old, new in zip(found, rest, strict=True):
+        if old.ndim == 3:  # tokens, PAD and 0 behind the end
+            old, new = (
+                np.pad(each, [(0, 0), (0, 0), (0, longest - each.shape[2])]) for each in (old, new)
+            )
+        else:
+            old = old.copy()
+        old[again] = new
+        merged.append(old)
+    return Hypotheses(*merged)
+
+
 def _uniforms(source_ids, limits, options):
     """Return the chance of sampling, (B, N, T): of each sentence its own, whatever its batch."""
     if not options.sampling:
-        return np.zeros((0, 0, 0), np.float32)
+        return np.zeros((len(limits), 0, 0), np.float32)
     uniforms = np.zeros((len(limits), options.beam, max(limits)), np.float32)
     for row, ids, limit in zip(uniforms, source_ids, limits, strict=True):
         random = np.random.default_rng([options.seed, zlib.crc32(ids[ids != PAD].tobytes())])
