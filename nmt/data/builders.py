@@ -62,7 +62,6 @@ class HskEnZh(tfds.core.GeneratorBasedBuilder):
             description="Everyday sentences graded by HSK level, Simplified Chinese with English.",
             features=_FEATURES,
             supervised_keys=("en", "zh"),
-            homepage="https://pypi.org/project/hsk-sentences-audio",
             license="CC-BY-SA-4.0",
         )
 
