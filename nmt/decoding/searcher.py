@@ -4,7 +4,7 @@ import os
 import sys
 import threading
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -47,8 +47,8 @@ class Searcher:
         self._weights = tf.nest.map_structure(lambda value: tf.Variable(value, False), arranged)
         self._attend = tf.function(self._all_attention, [_IDS, _IDS], autograph=False)
         self._score = tf.function(self._token_log_probs, [_IDS, _IDS, _IDS], autograph=False)
-        self._traced: dict[tuple, tf.types.experimental.PolymorphicFunction] = {}
-        self._compiled: dict[int, tf.types.experimental.PolymorphicFunction] = {}
+        self._traced: dict[tuple, Callable] = {}
+        self._compiled: dict[int, Callable] = {}  # by source length
 
     def search(
         self,

@@ -6,6 +6,7 @@ GET  /languages      likewise
 GET  /healthz        what is served, its limits, how many requests wait
 GET  /openapi.json   the description of all this
 GET  /               the page
+GET  /font           a font with Chinese characters, for browsers that have none
 """
 
 import asyncio
