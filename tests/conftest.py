@@ -1,5 +1,6 @@
 """What several test modules share: quiet TensorFlow, a tiny corpus, a tiny trained run."""
 
+import fcntl
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -10,6 +11,7 @@ import sys
 
 import pytest
 from toy_pairs import PAIRS
+from typer.testing import CliRunner
 
 
 @pytest.fixture(scope="session")
@@ -40,9 +42,35 @@ def nmt_command(user_environment):
 
 
 @pytest.fixture(scope="session")
-def tiny_run(tmp_path_factory, pairs_file, nmt_command):
-    """A run folder of a tiny model, trained by the command line until it knows its 18 pairs."""
-    path = tmp_path_factory.mktemp("runs") / "tiny"
+def in_process():
+    """Run `nmt ARGUMENTS` in this process, which has TensorFlow already; returns typer's Result."""
+
+    def run(*arguments):
+        from nmt.cli import main  # noqa: F401  brings the commands
+        from nmt.cli.app import app
+
+        return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def tiny_run(tmp_path_factory, pairs_file, nmt_command, worker_id):
+    """A run folder of a tiny model, trained by the command line until it knows its 18 pairs.
+
+    Nobody changes it, so that tests in several processes share one.
+    """
+    alone = worker_id == "master"
+    shared = tmp_path_factory.mktemp("runs") if alone else tmp_path_factory.getbasetemp().parent
+    path = shared / "tiny"
+    with open(shared / "tiny.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (path / "model.weights.h5").is_file():
+            train_tiny(path, pairs_file, nmt_command)
+    return path
+
+
+def train_tiny(path, pairs_file, nmt_command):
     settings = (
         "model.num_layers=2 model.d_model=32 model.num_heads=4 model.dff=64 "
         "model.dropout_rate=0.0 training.max_minutes=null training.max_steps=300 "
@@ -51,4 +79,3 @@ def tiny_run(tmp_path_factory, pairs_file, nmt_command):
     options = [option for setting in settings.split() for option in ("--set", setting)]
     done = nmt_command("train", path, "--data", pairs_file, *options)
     assert done.returncode == 0, done.stderr
-    return path

@@ -413,6 +413,8 @@ def test_ctranslate2_keeps_prefixes_in_beams(engine):
             assert "<pad>" not in each.target_tokens
             assert each.score > -1e6
     assert engine.translate("Hello.", options, prefixes="我不").text.startswith("我不")
+    with pytest.raises(ValueError, match="received 2 prefixes"):
+        engine.translate("Hello.", options, prefixes=["我不", "你"])
 
 
 def test_ctranslate2_and_the_longest_sentence(engine, translator):

@@ -14,6 +14,7 @@ from nmt.decoding.sentences import (
     EXTRA_TARGET_TOKENS,
     best_first,
     by_length,
+    encode_prefixes,
     encode_sentences,
     make_translation,
 )
@@ -86,19 +87,14 @@ class CTranslate2Translator:
                 "use `--engine tensorflow` for it"
             )
         if isinstance(texts, str):
-            prefixes = [prefixes] if isinstance(prefixes, str) else None
+            prefixes = [prefixes] if isinstance(prefixes, str) else prefixes
             return self.translate([texts], options, prefixes=prefixes)[0]
         sources = encode_sentences(self.source_tokenizer, texts)
-        if prefixes is not None and len(prefixes) != len(texts):
-            raise ValueError(
-                f"each of the {len(texts)} sentences needs a prefix, or none of them; received "
-                f"{len(prefixes)} prefixes"
-            )
-        forced = encode_sentences(self.target_tokenizer, prefixes or [""] * len(texts))
+        forced = encode_prefixes(self.target_tokenizer, prefixes, len(texts))
         results = [Translation(text, "") for text in texts]
 
         def translate_batch(indices):
-            batch = [self._sentence(sources[i], forced[i][:-1]) for i in indices]
+            batch = [self._sentence(sources[i], forced[i]) for i in indices]
             found = self.searcher.search(batch, options)
             for index, sentence, hypotheses in zip(indices, batch, found, strict=True):
                 results[index] = self._translation(texts[index], sentence, hypotheses, options)

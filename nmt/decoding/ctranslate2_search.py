@@ -22,6 +22,7 @@ import ctranslate2
 import numpy as np
 
 from nmt.decoding.options import SearchOptions
+from nmt.decoding.sentences import coverage
 from nmt.text.tokenizer import BOS, EOS, PAD
 
 # The seed of CTranslate2 belongs to the process, and a thread looks at it once in its life.
@@ -235,6 +236,5 @@ def _score(hypothesis, options):
     penalty = ((5 + len(hypothesis.ids)) / 6) ** options.length_penalty
     score = hypothesis.log_prob / penalty
     if options.coverage_penalty:
-        got_S = hypothesis.attention_TS.sum(axis=0)
-        score += options.coverage_penalty * float(np.log(np.clip(got_S, 1e-6, 1.0)).sum())
+        score += options.coverage_penalty * coverage(hypothesis.attention_TS)
     return score

@@ -32,6 +32,27 @@ def encode_sentences(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndar
     return sentences
 
 
+def encode_prefixes(
+    tokenizer: Tokenizer, prefixes: Sequence[str] | None, count: int
+) -> list[np.ndarray]:
+    """Return the int32 ids that each of `count` translations must begin with, without EOS.
+
+    Args:
+      tokenizer: that of the target.
+      prefixes: a text for each; "" or None: anything.
+      count: how many are needed.
+
+    Raises:
+      ValueError: there are more or fewer; or as from `encode_sentences`.
+    """
+    if prefixes is not None and len(prefixes) != count:
+        raise ValueError(
+            f"each of the {count} sentences needs a prefix, or none of them; received "
+            f"{len(prefixes)} prefixes"
+        )
+    return [ids[:-1] for ids in encode_sentences(tokenizer, prefixes or [""] * count)]
+
+
 def by_length(sentences: Sequence[np.ndarray], batch_tokens: int) -> Iterator[list[int]]:
     """Yield indices of the non-empty sentences in batches of similar length, longest first.
 
@@ -69,6 +90,14 @@ def make_translation(
         score=float(score),
         truncated=len(target_ids) > 0 and int(target_ids[-1]) != EOS,
     )
+
+
+def coverage(attention_TS: np.ndarray) -> float:
+    """Return how well the source was covered, <= 0; 0: every token was looked at once or more.
+
+    The sum over source tokens of log(min(attention it got, 1)) (Wu et al. 2016, equation 14).
+    """
+    return float(np.log(np.clip(attention_TS.sum(axis=0), 1e-6, 1.0)).sum())
 
 
 def best_first(hypotheses: list[Translation], nbest: int) -> Translation:

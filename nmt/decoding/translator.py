@@ -10,7 +10,14 @@ from nmt.config import ConfigError
 from nmt.data.batches import make_batch, pad
 from nmt.decoding.options import GREEDY, SearchOptions
 from nmt.decoding.searcher import Searcher
-from nmt.decoding.sentences import best_first, by_length, encode_sentences, make_translation
+from nmt.decoding.sentences import (
+    best_first,
+    by_length,
+    coverage,
+    encode_prefixes,
+    encode_sentences,
+    make_translation,
+)
 from nmt.decoding.translation import Attention, Translation
 from nmt.model.transformer import Transformer, build_transformer
 from nmt.model.weights import load_weights
@@ -90,16 +97,11 @@ class Translator:
             prefixes = [prefixes] if isinstance(prefixes, str) else prefixes
             return self.translate([texts], options, attention=attention, prefixes=prefixes)[0]
         sources = encode_sentences(self.source_tokenizer, texts)
-        if prefixes is not None and len(prefixes) != len(texts):
-            raise ValueError(
-                f"each of the {len(texts)} sentences needs a prefix, or none of them; received "
-                f"{len(prefixes)} prefixes"
-            )
-        forced = encode_sentences(self.target_tokenizer, prefixes or [""] * len(texts))
+        forced = encode_prefixes(self.target_tokenizer, prefixes, len(texts))
         results = [Translation(text, "") for text in texts]
         for indices in by_length(sources, batch_tokens // options.beam):
             batch = pad([sources[i] for i in indices])
-            prefix_ids = pad([forced[i][:-1] for i in indices])
+            prefix_ids = pad([forced[i] for i in indices])
             found = self.searcher.search(batch, options, prefix_ids if prefix_ids.size else None)
             if np.isnan(found.scores).any():
                 raise ValueError("the model gives no numbers (NaN): its weights are broken")
@@ -124,7 +126,9 @@ class Translator:
                 length = found.lengths[row, place]
                 score = float(found.scores[row, place])
                 if options.coverage_penalty and its_attention is not None:
-                    score += options.coverage_penalty * coverage(its_attention)
+                    # The mean of the heads of the last decoder layer, as CTranslate2 has it.
+                    looked_TS = its_attention.cross[-1].mean(axis=0)
+                    score += options.coverage_penalty * coverage(looked_TS)
                 translation = make_translation(
                     texts[indices[row]],
                     self.source_tokenizer.pieces(sources[indices[row]]),
@@ -179,16 +183,6 @@ class Translator:
                     score=float(token_log_probs.sum()),
                 )
         return results
-
-
-def coverage(attention: Attention) -> float:
-    """Return how well the source was covered, <= 0; 0: every token was looked at once or more.
-
-    The sum over source tokens of log(min(attention it got, 1)), with the mean of the heads of the
-    last decoder layer (Wu et al. 2016, equation 14).
-    """
-    got_S = attention.cross[-1].mean(axis=0).sum(axis=0)
-    return float(np.log(np.clip(got_S, 1e-6, 1.0)).sum())
 
 
 def load_translator(path: str | Path, *others: str | Path) -> Translator:
