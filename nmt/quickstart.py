@@ -57,4 +57,4 @@ Next 下一步
   nmt translate {run.path} "How are you?"
   nmt attention {run.path} "I like cats." -o cats.png
   nmt train {run.path} --minutes 30    # goes on, up to 30 minutes in all
-  notebooks/transformer_en_zh.ipynb    # how it works, step by step"""
+  notebooks/01_pairs_and_subwords.ipynb    # how it works, step by step"""

@@ -14,6 +14,21 @@ from nmt.decoding.translation import Attention, Translation
 LAYERS, HEADS = 2, 3
 
 
+def made_attention(translation, seed=0, layers=LAYERS, heads=HEADS):
+    """Return attention by chance, of the right shapes; that of the decoder sees nothing later."""
+    draw = np.random.default_rng(seed)
+    s, t = len(translation.source_tokens), len(translation.target_tokens)
+
+    def weights(rows, columns, seen):
+        drawn = draw.random((layers, heads, rows, columns)).astype(np.float32) ** 4 * seen
+        return drawn / drawn.sum(axis=-1, keepdims=True)
+
+    causal = np.tril(np.ones((t, t), np.float32))
+    return Attention(
+        encoder=weights(s, s, 1.0), decoder=weights(t, t, causal), cross=weights(t, s, 1.0)
+    )
+
+
 class WordTokenizer:
     """A word is a token; ids do not matter."""
 
@@ -48,13 +63,12 @@ class FakeEngine:
 
     def _translation(self, text, options, attention):
         nbest = [self._hypothesis(text, place) for place in range(options.nbest)]
-        best = nbest[0]._replace(alternatives=nbest[1:])
-        if not attention:
-            return best
-        shape = (LAYERS, HEADS, len(best.target_tokens), len(best.source_tokens))
-        weights = np.random.default_rng(len(text)).random(shape).astype(np.float32)
-        weights /= weights.sum(axis=-1, keepdims=True)
-        return best._replace(attention=Attention(weights, weights, weights))
+        if attention:
+            nbest = [
+                each._replace(attention=made_attention(each, len(text) + place))
+                for place, each in enumerate(nbest)
+            ]
+        return nbest[0]._replace(alternatives=nbest[1:])
 
     def _hypothesis(self, text, place):
         words = text.split()

@@ -34,6 +34,7 @@ from nmt.serve.batcher import Batcher, ClosedError, QueueFullError
 from nmt.serve.limits import ATTENTION_CHARACTERS, Limits
 from nmt.serve.page import load_page
 from nmt.serve.served import Served
+from nmt.visualize.explorer import head_scores
 
 SERVED = Served("tiny", "fake")
 LIMITS = Limits(characters=500, texts=10, queue=3)
@@ -156,6 +157,26 @@ def test_attention(client, engine):
     assert client.post("/translate", {"text": long, "attention": True}).status == 200
     response = client.post("/translate", {"text": long + "!", "attention": True})
     refused(response, 400, "attention", ATTENTION_CHARACTERS, ATTENTION_CHARACTERS + 1)
+
+
+def test_all_attention(client, engine):
+    fields = {"text": "I like cats.", "beam": 2, "nbest": 2, "attention": "all"}
+    (segment,) = client.post("/translate", fields).json()["translations"][0]["segments"]
+    assert client.post("/translate", form=fields).json()["translations"][0]["segments"] == [segment]
+    best = engine.translate(["I like cats."], SearchOptions(2, 2), attention=True)[0]
+    (second,) = segment["alternatives"]
+    for answer, expected in ((segment, best), (second, best.alternatives[0])):
+        weights = {"cross": answer["attention"], **answer["self_attention"]}
+        for kind, matrices in weights.items():
+            np.testing.assert_allclose(matrices, getattr(expected.attention, kind), atol=5e-4)
+        assert answer["heads"] == head_scores(expected)
+        assert answer["target_tokens"] == expected.target_tokens
+    assert list(segment["self_attention"]) == ["encoder", "decoder"]
+    assert list(second["self_attention"]) == ["decoder"]  # the source was read but once
+    ordinary = client.post("/translate", {**fields, "attention": True}).json()
+    (ordinary,) = ordinary["translations"][0]["segments"]
+    assert "self_attention" not in ordinary
+    assert list(ordinary["alternatives"][0]) == ["text", "score"]
 
 
 def test_an_engine_without_attention_says_so(engine):
@@ -287,7 +308,8 @@ def test_languages_and_detection(client):
         ({"text": "Hi", "beam": [[1]]}, ["beam", "a list"]),
         ({"text": "Hi", "beam": "\ud800"}, ["beam", "'\\ud800'"]),
         ({"text": "Hi", "beam": 2, "nbest": 3}, ["nbest must be from 1 to beam, which is 2", "3"]),
-        ({"text": "Hi", "attention": "maybe"}, ["attention must be true or false", "'maybe'"]),
+        ({"text": "Hi", "attention": "maybe"}, ["attention must be true, false or all", "'maybe'"]),
+        ({"text": "Hi", "attention": [1]}, ["attention must be", "received a list"]),
         ({"text": "Hi", "atention": True}, ["'atention'", "did you mean attention?"]),
         ({"text": "Hi", "\ud800": True}, ["no such field", "'\\ud800'"]),
         ({"q": "<b>Hi</b>", "format": "html"}, ["format must be text", "'html'"]),
@@ -607,6 +629,7 @@ def test_the_description_agrees_with_the_answers(client):
     for text in texts:
         for fields in (
             {"text": text, "nbest": 3, "attention": True},
+            {"text": text, "nbest": 3, "attention": "all"},
             {"q": text},
             {"q": text, "alternatives": 2},
             {"q": text, "source": "en"},
@@ -633,6 +656,8 @@ def test_the_description_agrees_with_what_is_accepted(client):
         {"text": ["Hi"], "beam": 8, "nbest": 8, "attention": False},
         {"text": "Hi", "beam": 9},
         {"text": "Hi", "nbest": 0},
+        {"text": "Hi", "attention": "all"},
+        {"text": "Hi", "attention": "some"},
         {"text": "Hi", "made": "up"},
         {"text": 5},
         {"text": "x" * 501},

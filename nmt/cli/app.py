@@ -9,6 +9,7 @@ import typer
 
 from nmt import __version__
 from nmt.config import ConfigError
+from nmt.decoding.options import LARGEST_BEAM
 
 app = typer.Typer(
     help="Train a Transformer that translates English to Chinese, and look inside it.",
@@ -21,6 +22,12 @@ app = typer.Typer(
 
 Run = Annotated[
     Path, typer.Argument(metavar="RUN", help="Run folder, such as checkpoints/quickstart.")
+]
+Beam = Annotated[
+    int,
+    typer.Option(
+        "--beam", help=f"Hypotheses kept side by side, 1 to {LARGEST_BEAM}. Default: 1, greedy."
+    ),
 ]
 Font = Annotated[
     Path | None, typer.Option("--font", help="Font file for the labels; found by itself otherwise.")
@@ -56,6 +63,18 @@ def import_tensorflow():
         finally:
             os.dup2(standard_error, 2)
             os.close(standard_error)
+
+
+def load(located, ensemble=()):
+    """Return the engine that `locate_engine` found."""
+    if located.engine == "tensorflow":
+        import_tensorflow()
+        from nmt.decoding.translator import load_translator
+
+        return load_translator(located.folder, *ensemble)
+    from nmt.decoding.engines import load_engine
+
+    return load_engine(located.folder, located.engine)
 
 
 def valid(function, *args, **kwargs):

@@ -4,7 +4,13 @@ import logging
 import os
 import sys
 
-from nmt.cli import exporting, serving, training, translating  # noqa: F401  they bring the commands
+from nmt.cli import (  # noqa: F401  they bring the commands
+    exporting,
+    looking,
+    serving,
+    training,
+    translating,
+)
 from nmt.cli.app import app, fail
 from nmt.config import ConfigError
 

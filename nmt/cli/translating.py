@@ -1,4 +1,4 @@
-"""Commands that use a model: translate, evaluate, look inside."""
+"""Commands that use a model: evaluate, translate, score, info."""
 
 import json
 import math
@@ -9,19 +9,17 @@ from typing import Annotated, Literal
 
 import typer
 
-from nmt.cli.app import Font, Run, app, check_output, import_tensorflow, valid
+from nmt.cli.app import Beam, Run, app, check_output, load, valid
 from nmt.config import ConfigError
-from nmt.decoding.options import GREEDY, LARGEST_BEAM, SearchOptions
+from nmt.decoding.options import GREEDY, SearchOptions
 from nmt.run_folder import RunFolder, replacing, write_text
 
-Beam = Annotated[
-    int,
-    typer.Option(
-        "--beam", help=f"Hypotheses kept side by side, 1 to {LARGEST_BEAM}. Default: 1, greedy."
-    ),
-]
 LengthPenalty = Annotated[
     float, typer.Option("--length-penalty", help="Of --beam: 0 none, larger for longer texts.")
+]
+Ensemble = Annotated[
+    list[Path] | None,
+    typer.Option("--ensemble", help="Another run with the same tokenizers; may be repeated."),
 ]
 EngineName = Annotated[
     Literal["tensorflow", "ctranslate2", "ctranslate2-int8"] | None,
@@ -87,7 +85,7 @@ def evaluate(
     if not held_out:
         raise ConfigError(f"{file}: no sentence pairs to evaluate")
     located = locate_engine(run, engine)
-    documents = translate_stream(_load(located), (pair.source for pair in held_out), options)
+    documents = translate_stream(load(located), (pair.source for pair in held_out), options)
     texts = [document.text for document in documents]
     if output is not None:
         write_text(output, "".join(text + "\n" for text in texts))
@@ -148,10 +146,7 @@ def translate(
         bool,
         typer.Option("--json", help="A JSON object a line: tokens, their scores, alignment."),
     ] = False,
-    ensemble: Annotated[
-        list[Path] | None,
-        typer.Option("--ensemble", help="Another run with the same tokenizers; may be repeated."),
-    ] = None,
+    ensemble: Ensemble = None,
     engine: EngineName = None,
     window: Annotated[
         int, typer.Option("--window", min=1, help="Lines read ahead and sorted by length.")
@@ -177,7 +172,7 @@ def translate(
         folder.require(folder.config_file, folder.weights_file)
     check_output(output)
     by_hand = not texts and not input and sys.stdin.isatty()
-    translator = _load(located, ensemble or [])
+    translator = load(located, ensemble or [])
     if by_hand:
         print("nmt: one text a line; Ctrl-D ends", file=sys.stderr)
         if located.engine == "tensorflow":
@@ -217,10 +212,7 @@ def score(
     output: Annotated[
         Path | None, typer.Option("--output", help="Write here instead of to stdout.")
     ] = None,
-    ensemble: Annotated[
-        list[Path] | None,
-        typer.Option("--ensemble", help="Another run with the same tokenizers; may be repeated."),
-    ] = None,
+    ensemble: Ensemble = None,
 ):
     """Say how likely given translations are: a line each, log-probability, tab, per token."""
     folder = RunFolder(run)
@@ -232,7 +224,7 @@ def score(
     given = read_tsv(pairs)
     if not given:
         raise ConfigError(f"{pairs}: no sentence pairs to score")
-    translator = _load(Located("tensorflow", folder.path), ensemble or [])
+    translator = load(Located("tensorflow", folder.path), ensemble or [])
     scored = valid(
         translator.score, [each.source for each in given], [each.target for each in given]
     )
@@ -253,48 +245,6 @@ def score(
     )
 
 
-@app.command(epilog='Example: nmt attention checkpoints/quickstart "I like cats." -o cats.png')
-def attention(
-    run: Run,
-    sentence: Annotated[str, typer.Argument(help="The sentence to translate and look into.")],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Picture to write: .png, .svg or .pdf.")
-    ] = Path("attention.png"),
-    layer: Annotated[
-        int | None, typer.Option("--layer", help="Decoder layer, from 1. Default: the last.")
-    ] = None,
-    head: Annotated[
-        int | None, typer.Option("--head", help="Attention head, from 1. Default: all.")
-    ] = None,
-    font: Font = None,
-):
-    """Translate a sentence and draw which source words each target word looked at."""
-    folder = RunFolder(run)
-    folder.require(folder.config_file, folder.weights_file)
-    model = folder.config().model
-    for name, value, largest in (
-        ("--layer", layer, model.num_layers),
-        ("--head", head, model.num_heads),
-    ):
-        if value is not None and not 1 <= value <= largest:
-            raise ConfigError(f"{name} must be from 1 to {largest}; received {value}")
-    from nmt.decoding.engines import Located
-    from nmt.text.normalize import clean
-
-    if not valid(clean, sentence):
-        raise ConfigError("there is nothing to draw: the sentence is empty")
-    from nmt.visualize.fonts import font_for
-    from nmt.visualize.heatmap import check_picture_path, plot_translation, save_figure
-
-    check_picture_path(output)
-    font_for([], font)
-    translator = _load(Located("tensorflow", folder.path))
-    translation = valid(translator.translate, sentence, attention=True)
-    save_figure(plot_translation(translation, layer, head, font), output)
-    print(translation.text)
-    print(f"nmt: wrote {output}", file=sys.stderr)
-
-
 @app.command(epilog="Example: nmt info checkpoints/quickstart")
 def info(run: Run):
     """Show what is in a run folder."""
@@ -303,17 +253,6 @@ def info(run: Run):
     from nmt.info import describe
 
     print(describe(folder))
-
-
-def _load(located, ensemble=()):
-    if located.engine == "tensorflow":
-        import_tensorflow()
-        from nmt.decoding.translator import load_translator
-
-        return load_translator(located.folder, *ensemble)
-    from nmt.decoding.engines import load_engine
-
-    return load_engine(located.folder, located.engine)
 
 
 def _lines_of(file: Path | None, by_hand: bool) -> Iterator[str]:

@@ -146,12 +146,15 @@ class Translator:
                 results[index] = best_first(translations, options.nbest)
         return results
 
-    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Translation]:
+    def score(
+        self, sources: Sequence[str], targets: Sequence[str], *, attention: bool = False
+    ) -> list[Translation]:
         """Return given translations with the log-probability of each of their tokens.
 
         Args:
           sources: sentences. One without text has nothing to be scored by: no tokens, score 0.
           targets: a translation of each. `score` of the result is without length penalty.
+          attention: whether to return also the attention by which the tokens are predicted.
 
         Raises:
           ValueError: lists of different length, or a sentence as `translate` refuses it.
@@ -174,13 +177,18 @@ class Translator:
         for indices in by_length(longer, batch_tokens=1024):
             batch = make_batch([source_ids[i] for i in indices], [target_ids[i] for i in indices])
             log_probs = self.searcher.log_probs(*batch)
-            for index, row in zip(indices, log_probs, strict=True):
-                token_log_probs = row[: len(target_ids[index])]
+            weights = (
+                self.searcher.attend(batch.source_ids, batch.target_out_ids) if attention else None
+            )
+            for row, index in enumerate(indices):
+                source_length, target_length = len(source_ids[index]), len(target_ids[index])
+                token_log_probs = log_probs[row, :target_length]
                 results[index] = results[index]._replace(
                     source_tokens=self.source_tokenizer.pieces(source_ids[index]),
                     target_tokens=self.target_tokenizer.pieces(target_ids[index]),
                     token_log_probs=[float(value) for value in token_log_probs],
                     score=float(token_log_probs.sum()),
+                    attention=weights and _crop(weights, row, source_length, target_length),
                 )
         return results
 

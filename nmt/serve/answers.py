@@ -3,14 +3,12 @@
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from nmt.decoding.translation import Document, Translation
 from nmt.serve.served import Served
 from nmt.serve.wanted import Wanted
+from nmt.visualize.explorer import head_scores, rounded
 
 _DECIMALS = 4  # of scores and log-probabilities
-_ATTENTION_DECIMALS = 3
 
 
 def own_answer(documents: Sequence[Document], wanted: Wanted) -> dict:
@@ -47,13 +45,39 @@ def _segment(translation: Translation, wanted: Wanted) -> dict:
         "truncated": translation.truncated,
         "source_tokens": translation.source_tokens,
         "target_tokens": translation.target_tokens,
-        "token_log_probs": [_rounded(value) for value in translation.token_log_probs],
+        "token_log_probs": _log_probs(translation),
         "alternatives": _alternatives(translation),
     }
     if wanted.attention and translation.attention is not None:
-        cross = np.asarray(translation.attention.cross, np.float64)
-        answer["attention"] = np.round(cross, _ATTENTION_DECIMALS).tolist()
+        answer["attention"] = rounded(translation.attention.cross)
+        answer["heads"] = head_scores(translation, ["cross"])
+    if wanted.all_attention and translation.attention is not None:
+        encoder = rounded(translation.attention.encoder)
+        decoder = rounded(translation.attention.decoder)
+        answer["self_attention"] = {"encoder": encoder, "decoder": decoder}
+        answer["heads"] = head_scores(translation)
+        answer["alternatives"] = [_alternative(each) for each in translation.alternatives]
     return answer
+
+
+def _alternative(translation: Translation) -> dict:
+    """Return an alternative with its attention; how the source was read, its segment says."""
+    answer = {"text": translation.text, "score": _rounded(translation.score)}
+    if translation.attention is None or not translation.target_tokens:
+        return answer
+    return {
+        **answer,
+        "truncated": translation.truncated,
+        "target_tokens": translation.target_tokens,
+        "token_log_probs": _log_probs(translation),
+        "attention": rounded(translation.attention.cross),
+        "self_attention": {"decoder": rounded(translation.attention.decoder)},
+        "heads": head_scores(translation),
+    }
+
+
+def _log_probs(translation):
+    return [_rounded(value) for value in translation.token_log_probs]
 
 
 def _alternatives(translated: Document | Translation) -> list[dict]:

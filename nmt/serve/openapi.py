@@ -156,6 +156,34 @@ def _schemas(limits, served):
     alternative = _closed(
         ["text", "score"], text={"type": "string"}, score={**number, "description": "as above"}
     )
+    tokens = {
+        "target_tokens": _list({"type": "string"}, description="Subwords, the end mark included"),
+        "token_log_probs": _list(
+            number, description="Of each target token given those before it, nats"
+        ),
+    }
+    weights = _list(_list(_list(_list({"type": "number", "minimum": 0, "maximum": 1}))))
+    inside = {
+        "attention": {
+            **weights,
+            "description": "If asked: layers × heads × target tokens × source tokens; the row "
+            "of a target token says where the model looked to predict it",
+        },
+        "self_attention": _closed(
+            ["decoder"],
+            encoder={**weights, "description": "Source tokens × source tokens"},
+            decoder={
+                **weights,
+                "description": "Target tokens × what was read: <s>, then all of them but the last",
+            },
+        ),
+        "heads": _closed(
+            ["cross"],
+            cross=_heads("entropy", "alignment"),
+            encoder=_heads("entropy"),
+            decoder=_heads("entropy"),
+        ),
+    }
     return {
         "TextRequest": _closed(
             ["text"],
@@ -163,9 +191,10 @@ def _schemas(limits, served):
             beam=_integer(1, LARGEST_BEAM, 1, "Width of the search; 1 is greedy. At least nbest"),
             nbest=_integer(1, LARGEST_BEAM, 1, "Translations of each text, the best included"),
             attention={
-                "type": "boolean",
+                "enum": [False, True, "all"],
                 "default": False,
-                "description": f"Also the cross-attention of each layer and head; for at most "
+                "description": f"true: also the cross-attention of each layer and head; all: "
+                f"self-attention, too, and what the alternatives looked at. For at most "
                 f"{ATTENTION_CHARACTERS} characters",
             },
         ),
@@ -212,18 +241,21 @@ def _schemas(limits, served):
                 "description": "Whether the length limit ended it, not the model",
             },
             source_tokens=_list({"type": "string"}, description="Subwords, the end mark included"),
-            target_tokens=_list({"type": "string"}, description="Likewise"),
-            token_log_probs=_list(
-                number, description="Of each target token given those before it, nats"
+            **tokens,
+            alternatives=_list(
+                {"anyOf": [_ref("Alternative"), _ref("AlternativeInside")]},
+                description="With their attention if all of it was asked",
             ),
-            alternatives=_list(_ref("Alternative")),
-            attention=_list(
-                _list(_list(_list({"type": "number", "minimum": 0, "maximum": 1}))),
-                description="If asked: layers × heads × target tokens × source tokens; the row "
-                "of a target token says where the model looked to predict it",
-            ),
+            **inside,
         ),
         "Alternative": alternative,
+        "AlternativeInside": _closed(
+            [*alternative["properties"], "truncated", *tokens, *inside],
+            **alternative["properties"],
+            truncated={"type": "boolean"},
+            **tokens,
+            **inside,
+        ),
         "LibreAnswer": _closed(
             ["translatedText"],
             translatedText=_one_or_list({"type": "string"}),
@@ -264,3 +296,13 @@ def _schemas(limits, served):
 def _one_or_list(schema):
     """What comes for one text, or a list of it for a list of texts."""
     return {"anyOf": [schema, _list(schema)]}
+
+
+def _heads(*names):
+    """Describe numbers that each layer × head has."""
+    matrix = _list(_list({"type": "number", "minimum": 0}))
+    described = {
+        "entropy": {**matrix, "description": "Mean of the rows, nats"},
+        "alignment": {**matrix, "description": "How much it looks like a word alignment, 0 to 1"},
+    }
+    return _closed(list(names), **{name: described[name] for name in names})

@@ -1,12 +1,11 @@
 """The page as it is sent: one file, and a policy by which the browser runs nothing else."""
 
-import base64
 import functools
-import hashlib
 import io
-import re
 from importlib import resources
 from typing import NamedTuple
+
+from nmt.visualize.explorer import allowed_sources, with_component
 
 
 class Page(NamedTuple):
@@ -18,11 +17,10 @@ class Page(NamedTuple):
 
 def load_page() -> Page:
     """Read the page; its policy allows its own script and style, by their hashes."""
-    html = resources.files("nmt.serve").joinpath("page.html").read_text(encoding="utf-8")
-    (script,) = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
-    (style,) = re.findall(r"<style>(.*?)</style>", html, re.DOTALL)
+    file = resources.files("nmt.serve").joinpath("page.html")
+    html = with_component(file.read_text(encoding="utf-8"))
     policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
+        f"default-src 'none'; {allowed_sources(html)}; "
         f"connect-src 'self'; font-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
         f"frame-ancestors 'none'"
     )
@@ -43,8 +41,3 @@ def web_font() -> bytes | None:
     face = io.BytesIO()
     TTFont(str(path), fontNumber=path.face_index, lazy=True).save(face)
     return face.getvalue()
-
-
-def _hash(text):
-    digest = hashlib.sha256(text.encode("utf-8")).digest()
-    return f"sha256-{base64.b64encode(digest).decode('ascii')}"

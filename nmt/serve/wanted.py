@@ -24,6 +24,7 @@ class Wanted(NamedTuple):
     is_list: bool  # as the texts came, so go the translations
     options: SearchOptions
     attention: bool = False
+    all_attention: bool = False  # self-attention, too, and what the alternatives looked at
     is_libre: bool = False  # LibreTranslate's fields: its answer, too
     detects: bool = False  # source "auto": the answer says which language it was
     alternatives: int = 0  # of LibreTranslate
@@ -76,7 +77,7 @@ def parse_translate(fields: dict[str, Any], limits: Limits, served: Served) -> W
     beam = _integer(fields, "beam", 1, LARGEST_BEAM, nbest)
     if nbest > beam:
         raise BadRequestError(f"nbest must be from 1 to beam, which is {beam}; received {nbest}")
-    attention = _boolean(fields, "attention")
+    attention = _attention(fields)
     if attention and not served.gives_attention:
         raise BadRequestError(f"the engine {served.engine} gives no attention")
     characters = sum(map(len, texts))
@@ -85,7 +86,8 @@ def parse_translate(fields: dict[str, Any], limits: Limits, served: Served) -> W
             f"attention is given for at most {ATTENTION_CHARACTERS} characters; "
             f"received {characters}"
         )
-    return Wanted(texts, is_list, SearchOptions(beam=beam, nbest=nbest), attention)
+    options = SearchOptions(beam=beam, nbest=nbest)
+    return Wanted(texts, is_list, options, bool(attention), attention == "all")
 
 
 def parse_texts(fields: dict[str, Any], name: str, limits: Limits) -> tuple[list[str], bool]:
@@ -187,12 +189,13 @@ def _integer(fields, name, smallest, largest, default):
     return value
 
 
-def _boolean(fields, name):
-    value = fields.get(name, False)
+def _attention(fields):
+    """Return True, False or "all"."""
+    value = fields.get("attention", False)
     if isinstance(value, str):
         value = _TRUTHS.get(value.lower(), value)
-    if not isinstance(value, bool):
-        raise BadRequestError(f"{name} must be true or false; received {_shown(value)}")
+    if not isinstance(value, bool) and value != "all":
+        raise BadRequestError(f"attention must be true, false or all; received {_shown(value)}")
     return value
 
 

@@ -11,17 +11,17 @@ from nmt.visualize.fonts import font_for
 PANELS = (
     (
         "Loss 损失",
-        "nats a target token",
+        "nats a target token 奈特/词元",
         {"loss": "training 训练", "validation_loss": "validation 验证"},
     ),
     (
         "Token accuracy 词元准确率",
-        "share predicted right",
+        "share predicted right 预测正确的比例",
         {"token_accuracy": "training 训练", "validation_accuracy": "validation 验证"},
     ),
     (
         "Validation BLEU 验证集 BLEU",
-        "of free-running greedy translation",
+        "of greedy translation 贪心解码",
         {"validation_bleu": "validation 验证"},
     ),
     ("Learning rate 学习率", "", {"learning_rate": "learning rate 学习率"}),
