@@ -113,10 +113,10 @@ def align(
         Path | None, typer.Option("--output", "-o", help="Write here instead of to stdout.")
     ] = None,
     layer: Annotated[
-        int | None, typer.Option("--layer", help="Decoder layer, from 1. Default: found.")
+        int | None, typer.Option("--layer", help="Only this decoder layer, from 1. Default: all.")
     ] = None,
     head: Annotated[
-        int | None, typer.Option("--head", help="Its head, from 1. Default: found.")
+        int | None, typer.Option("--head", help="Only this head, from 1. Default: all.")
     ] = None,
     units: Annotated[
         bool, typer.Option("--units", help="Also the words that are numbered, as two columns.")
@@ -125,7 +125,8 @@ def align(
     """Say which word of a translation belongs to which of its source, in Pharaoh format.
 
     A line for each pair: 0-0 1-2 ..., word of the source, then of the target, counted from 0.
-    Words of Chinese are its characters. The attention head that aligns best is found by itself.
+    Words of Chinese are its characters; other words are what stands between spaces. All heads have
+    a say, the more the better they align; the best is named.
     """
     folder = RunFolder(run)
     folder.require(folder.config_file, folder.weights_file)
