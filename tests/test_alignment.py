@@ -269,11 +269,11 @@ def test_units_spell_the_text(translator):
     assert "".join(unit.text for unit in units) == text.replace(" ", "")
 
 
-def test_the_command_writes_a_line_for_each_pair(nmt_command, tiny_run, tmp_path):
+def test_the_command_writes_a_line_for_each_pair(in_process, tiny_run, tmp_path):
     pairs, output = tmp_path / "pairs.tsv", tmp_path / "pairs.align"
     pairs.write_text("I like cats.\t我喜欢猫。\n\t你好\nHello\t\n\nI like\t我\n", encoding="utf-8")
-    done = nmt_command("align", tiny_run, pairs, "--units", "-o", output)
-    assert done.returncode == 0, done.stderr
+    done = in_process("align", tiny_run, pairs, "--units", "-o", output)
+    assert done.exit_code == 0, done.output
     assert done.stdout == ""
     lines = output.read_text(encoding="utf-8").split("\n")
     assert len(lines) == 6

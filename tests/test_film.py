@@ -253,13 +253,13 @@ def test_a_gif_ends_in_gif_and_a_failed_one_leaves_nothing(tmp_path, monkeypatch
     assert not list(tmp_path.iterdir())
 
 
-def test_the_command_writes_page_and_gif(nmt_command, run, tmp_path):
+def test_the_command_writes_page_and_gif(in_process, run, tmp_path, caplog):
     page, gif = tmp_path / "film.html", tmp_path / "film.gif"
-    done = nmt_command("film", run.path, "I like cats.", "-o", page, "--gif", gif)
-    assert done.returncode == 0, done.stderr
+    done = in_process("film", run.path, "I like cats.", "-o", page, "--gif", gif)
+    assert done.exit_code == 0, done.output
     assert done.stdout == ""
     assert "nmt: step 步 300" in done.stderr
-    assert "step-200: cannot read the checkpoint" in done.stderr
+    assert "step-200: cannot read the checkpoint" in caplog.text
     assert len(data_of(page.read_text(encoding="utf-8"))["frames"]) == 3
     with Image.open(gif) as opened:
         assert opened.n_frames == 3

@@ -167,7 +167,11 @@ def write_gif(
       ConfigError: `path` cannot be a GIF, or `font` is no font.
     """
     path = check_gif_path(path)
-    translations = [frame.translations[sentence] for frame in frames]
+    # Chinese fonts lack the sign for bytes that make no character, which young models write.
+    translations = [
+        each._replace(text=each.text.replace("\ufffd", "□"))
+        for each in (frame.translations[sentence] for frame in frames)
+    ]
     rows = min(max(len(each.target_tokens) for each in translations), GIF_ROWS)
     titles = [describe(frame) for frame in frames]
     tokens = [
