@@ -37,8 +37,8 @@ def corpus_scores(
 
     Returns:
       sacreBLEU BLEU and chrF, then NLTK's corpus BLEU on the same tokens. The two BLEUs differ
-      where a translation is empty (NLTK counts it as one token long) and where an n-gram order
-      has no hit (sacreBLEU smooths).
+      where a translation has fewer than four tokens (NLTK counts at least one n-gram of each
+      order, and misses it) and where an n-gram order has no hit (sacreBLEU smooths).
 
     Raises:
       ValueError: no sentence, or sets of different length (sacreBLEU itself would cut silently).
