@@ -18,7 +18,7 @@ MAX_SENTENCE_BYTES = 16_384
 class Tokenizer:
     """Turns text into subword ids and back.
 
-    Nothing in a text can become PAD, BOS or EOS: a typed "</s>" is five ordinary characters.
+    Nothing in a text can become PAD, BOS or EOS: a typed "</s>" is four ordinary characters.
     Characters outside the vocabulary are spelled in UTF-8 bytes, so nothing becomes UNK.
     The one exception to the exact round trip: a literal U+2581 (SentencePiece's mark for a space)
     comes back as a space.
