@@ -138,6 +138,19 @@ def replacing(path: str | Path):
         temporary.unlink(missing_ok=True)
 
 
+def check_writable(path: str | Path) -> None:
+    """Raise ConfigError unless a file can take the name `path`: so that it shows before the work.
+
+    Args:
+      path: the file to be written.
+    """
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise ConfigError(f"{path.parent}: no such folder")
+    if path.is_dir():
+        raise ConfigError(f"{path}: a folder, not the name of a file to write")
+
+
 def write_text(path: str | Path, text: str) -> None:
     """Write UTF-8 `text` to `path`, all or nothing."""
     with replacing(path) as temporary:

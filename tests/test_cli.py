@@ -17,6 +17,8 @@ from rich.text import Text
 from toy_pairs import PAIRS
 
 from nmt import progress
+from nmt.cli import looking
+from nmt.config import ConfigError
 from nmt.training.trainer import Report
 
 ROOT = Path(__file__).parent.parent
@@ -143,6 +145,20 @@ def test_attention_writes_a_picture(tiny_run, nmt_command, tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout == "我喜欢猫。\n"
     assert "<svg" in (tmp_path / "cats.svg").read_text(encoding="utf-8")
+
+
+def test_what_cannot_be_written_shows_before_the_work(tiny_run, in_process, tmp_path, monkeypatch):
+    monkeypatch.setattr(looking, "load", lambda *_: pytest.fail("the model was loaded"))
+    picture = tmp_path / "a.png"
+    for options, message in (
+        (["--html", tmp_path], "a folder, not the name of a file"),
+        (["--bertviz", tmp_path / "none" / "a.json"], "no such folder"),
+        (["-o", picture, "--html", picture], "must be different files"),
+    ):
+        done = in_process("attention", tiny_run, "Hello.", *options)
+        assert isinstance(done.exception, ConfigError)
+        assert message in str(done.exception)
+    assert not list(tmp_path.iterdir())
 
 
 def test_info_says_what_is_in_the_run(tiny_run, nmt_command):

@@ -243,6 +243,25 @@ def test_kinds_heads_and_alternatives_can_be_chosen(opened):
 
 
 @needs_browser
+def test_what_comes_later_is_shown_whatever_is_pointed_at_meanwhile(opened):
+    """As `nmt serve` has it: alternatives and kinds get their attention when they are chosen."""
+    page = opened(CATS)
+    page.evaluate(
+        "const known = translations[0], { cross } = known.attention, asked = [];"
+        "const alternatives = known.alternatives.map(({ text, score }) => ({ text, score }));"
+        "explorer.show({ ...known, attention: { cross }, alternatives }, null,"
+        " () => asked.push(explorer.kind));"
+        "document.querySelectorAll('.nbest button')[1].click()"
+    )
+    page.evaluate("document.querySelector('.queries .token:last-child').focus()")  # the fifth
+    page.evaluate("explorer.show(known)")
+    assert page.texts(".queries bdi") == ["我", "爱", "猫", "</s>"]
+    assert page.text(".readout").startswith("Point at a token")
+    assert page.evaluate("asked") == ["cross"]
+    assert not page.complaints()
+
+
+@needs_browser
 def test_hostile_tokens_are_shown_as_they_are(opened):
     page = opened(translation(HOSTILE, HOSTILE), language="zh")
     shown = page.evaluate("[...document.querySelectorAll('.keys bdi')].map((e) => e.textContent)")

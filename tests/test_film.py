@@ -51,7 +51,7 @@ FRAMES = [
 
 @pytest.fixture(scope="module")
 def run(tiny_run, tmp_path_factory):
-    """A copy of the tiny run with weights of step 100 that know nothing, and a broken step 200."""
+    """A copy of the tiny run with weights of step 100 that know nothing, and broken ones."""
     import tensorflow as tf
 
     from nmt.model.transformer import build_transformer
@@ -62,11 +62,12 @@ def run(tiny_run, tmp_path_factory):
     model = build_transformer(folder.model_config(), seed=7)
 
     def write(step, variables):
-        values = [variable.value for variable in variables]
+        values = [tf.Variable(variable) for variable in variables]
         tf.train.Checkpoint(averaged=values).write(str(folder.checkpoints / f"step-{step}"))
 
     write(100, model.trainable_variables)
     write(250, model.trainable_variables[:-1])  # of another model
+    write(275, [variable * np.nan for variable in model.trainable_variables])
     (folder.checkpoints / "step-200.index").write_bytes(b"no checkpoint")
     with folder.metrics_file.open("a") as file:
         file.write('{"step": 100, "validation_loss": 5.25, "validation_bleu": 2.5}\n')
@@ -94,9 +95,10 @@ def test_frames_are_the_checkpoints_in_order_and_then_the_final_weights(run, tin
     assert set(frames[1].metrics) == {"validation_loss"}  # BLEU was not measured
     assert frames[2].metrics == {}
     left_out = [record.message for record in caplog.records]
-    assert len(left_out) == 2
+    assert len(left_out) == 3
     assert "step-200: cannot read the checkpoint" in left_out[0]
-    assert "step 250: of another architecture" in left_out[1]
+    assert "step 250: its weights do not fit config.json" in left_out[1]
+    assert "step 275: its weights are no numbers" in left_out[2]
 
 
 def test_final_weights_that_are_a_checkpoint_are_no_frame_of_their_own(tiny_run):
@@ -113,7 +115,7 @@ def test_nothing_to_film(tiny_run, tmp_path):
     bare = RunFolder(shutil.copytree(tiny_run, tmp_path / "bare"))
     for file in bare.checkpoints.iterdir():
         file.write_bytes(b"")
-    with pytest.raises(ConfigError, match="none of the 1 checkpoints can be read"):
+    with pytest.raises(ConfigError, match="none of the 1 checkpoints can be used"):
         film_frames(bare, ["a"])
     shutil.rmtree(bare.checkpoints)
     with pytest.raises(ConfigError, match=r"bare/checkpoints: there are no checkpoints"):

@@ -10,6 +10,7 @@ import typer
 from nmt import __version__
 from nmt.config import ConfigError
 from nmt.decoding.options import LARGEST_BEAM
+from nmt.run_folder import check_writable
 
 app = typer.Typer(
     help="Train a Transformer that translates English to Chinese, and look inside it.",
@@ -86,6 +87,6 @@ def valid(function, *args, **kwargs):
 
 
 def check_output(output):
-    """Raise ConfigError unless the folder of the file `output` is there; None is fine."""
-    if output is not None and not output.parent.is_dir():
-        raise ConfigError(f"{output.parent}: no such folder")
+    """Raise ConfigError unless the file `output` can be written; None is fine."""
+    if output is not None:
+        check_writable(output)

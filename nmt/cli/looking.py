@@ -85,6 +85,9 @@ def attention(
         font_for([], font)
     for file in (html, bertviz):
         check_output(file)
+    files = [file.resolve() for file in (output, html, bertviz) if file is not None]
+    if len(set(files)) < len(files):
+        raise ConfigError("--output, --html and --bertviz must be different files")
     translator = load(Located("tensorflow", folder.path))
     translation = valid(translator.translate, sentence, options, attention=True)
     if output is not None:
@@ -211,7 +214,6 @@ def film(
     folder.require(folder.config_file)
     language = folder.config().data.source_language[:2]
     check_output(output)
-    import_tensorflow()
     from nmt.visualize.film import (
         SENTENCES,
         check_gif_path,
@@ -228,6 +230,7 @@ def film(
     chosen = sentences or SENTENCES.get(language)
     if not chosen:
         raise ConfigError("give at least one sentence to translate")
+    import_tensorflow()
     frames = valid(
         film_frames,
         folder,

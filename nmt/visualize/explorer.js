@@ -154,6 +154,18 @@ function marked(tokens, ended) {
     { text, special: ended && index === tokens.length - 1 && text === "</s>" }));
 }
 
+/* The weights (query × key) of one layer and head, or the mean over them. */
+function chosenWeights(weights, layer, head) {
+  const layers = layer === "mean" ? weights : [weights[layer]];
+  const maps = layers.flatMap((heads) => (head === "mean" ? heads : [heads[head]]));
+  return maps[0].map((row, q) => row.map((_, k) =>
+    maps.reduce((sum, map) => sum + map[q][k], 0) / maps.length));
+}
+
+function header(scope, { text, special }) {
+  return element("th", [literal("bdi", text)], { scope, className: special ? "special" : "" });
+}
+
 function paint(place, weight) {
   place.classList.add("weighted");
   place.classList.toggle("strong", weight > STRONG);
@@ -382,12 +394,15 @@ class AttentionExplorer {
     this.kinds.setAttribute("aria-label", this.say("kind"));
     this.kinds.querySelector(`[value=${this.kind}]`).checked = true;
     this.help.textContent = this.say(`${this.shownKind}Help`);
-    this.weights = this.chosenWeights(weights, this.layers.value, this.headChoice.value);
+    this.weights = chosenWeights(weights, this.layers.value, this.headChoice.value);
     [this.queryTokens, this.keyTokens] = this.labels();
     this.drawRows();
     this.drawHeatmap();
     this.drawHeads();
-    this.pointAt(this.point);
+    // While more was asked for, another translation or kind was still there to be pointed at.
+    const { query, key } = this.point ?? {};
+    const isThere = (query ?? 0) < this.queryTokens.length && (key ?? 0) < this.keyTokens.length;
+    this.pointAt(isThere ? this.point : null);
   }
 
   /* The tokens that look, and those that are looked at. */
@@ -398,14 +413,6 @@ class AttentionExplorer {
     return {
       cross: [target, source], encoder: [source, source], decoder: [target, read],
     }[this.shownKind];
-  }
-
-  /* The weights (query × key) of one layer and head, or the mean over them. */
-  chosenWeights(weights, layer, head) {
-    const layers = layer === "mean" ? weights : [weights[layer]];
-    const maps = layers.flatMap((heads) => (head === "mean" ? heads : [heads[head]]));
-    return maps[0].map((row, q) => row.map((_, k) =>
-      maps.reduce((sum, map) => sum + map[q][k], 0) / maps.length));
   }
 
   isMasked(query, key) {
@@ -430,11 +437,10 @@ class AttentionExplorer {
 
   drawHeatmap() {
     this.heatmap.setAttribute("aria-label", this.say("grid"));
-    const header = (scope) => ({ text, special }) => element("th", [literal("bdi", text)],
-      { scope, className: special ? "special" : "" });
-    const top = element("tr", [element("td"), ...this.keyTokens.map(header("col"))]);
+    const columns = this.keyTokens.map((token) => header("col", token));
+    const top = element("tr", [element("td"), ...columns]);
     const lines = this.weights.map((row, query) => element("tr", [
-      header("row")(this.queryTokens[query]),
+      header("row", this.queryTokens[query]),
       ...row.map((weight, key) => {
         const cell = element("td", "", { tabIndex: query || key ? -1 : 0 });
         if (this.isMasked(query, key)) cell.classList.add("masked");

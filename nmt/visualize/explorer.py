@@ -23,7 +23,7 @@ KINDS = Attention._fields
 LANGUAGES = ("en", "zh")
 
 _START = "<s>"  # what the decoder reads before the first target token
-_DECIMALS = 3  # of weights; of what is made of them
+_DECIMALS = 3  # of weights, and of the scores of heads
 _PROBABILITY_DECIMALS = 4
 
 
@@ -106,18 +106,34 @@ def explorer_page(translations: Sequence[Translation], language: str = "en") -> 
     Raises:
       ValueError: no translations, one without attention, or an unknown language.
     """
-    if language not in LANGUAGES:
-        raise ValueError(f"language must be en or zh; received {language!r}")
     if not translations:
         raise ValueError("there is nothing to explore: translations is empty")
-    data = {"language": language, "translations": [explorer_data(each) for each in translations]}
-    page = with_component(_read("explorer.html"))
+    data = {"translations": [explorer_data(each) for each in translations]}
+    return whole_page("explorer.html", language, data)
+
+
+def whole_page(name: str, language: str, data: dict) -> str:
+    """Return a page of this package that needs nothing but itself, with its data and its policy.
+
+    Args:
+      name: its file, which has the comments policy, data, explorer.css and explorer.js.
+      language: of its words at first, "en" or "zh".
+      data: what JSON can hold.
+
+    Raises:
+      ValueError: an unknown language.
+    """
+    if language not in LANGUAGES:
+        raise ValueError(f"language must be en or zh; received {language!r}")
+    page = with_component(_read(name))
     policy = f"default-src 'none'; {allowed_sources(page)}; base-uri 'none'; form-action 'none'"
     page = page.replace(
         "<!-- policy -->", f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
     )
+    text = _json({"language": language, **data})
+    # Last, so that nothing in the data is taken for a comment of the page.
     return page.replace(
-        "<!-- data -->", f'<script type="application/json" id="data">{_json(data)}</script>'
+        "<!-- data -->", f'<script type="application/json" id="data">{text}</script>'
     )
 
 
@@ -169,10 +185,10 @@ def bertviz(translation: Translation) -> dict:
             arguments[name] = [torch.tensor(layer) for layer in arguments[name]]
         model_view(**arguments)
 
-    It labels the rows and columns of the decoder's self-attention with the same tokens. A row is
-    what was predicted from the token of its column; `decoder_tokens` are what was read, from <s>
-    on, so a row of the decoder's and of the cross-attention is what the model looked at after
-    reading the token that it is labelled with, when it predicted the next one.
+    It labels the rows and columns of the decoder's self-attention with the same tokens, so
+    `decoder_tokens` are what was read, from <s> on: a row of the decoder's and of the
+    cross-attention is what the model looked at after reading the token that it is labelled with,
+    when it predicted the next one.
 
     Args:
       translation: made with `attention=True`.

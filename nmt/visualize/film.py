@@ -2,11 +2,9 @@
 
 import hashlib
 import io
-import json
 import logging
 import math
 from collections.abc import Callable, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,9 +15,9 @@ from PIL import Image
 
 from nmt.config import ConfigError
 from nmt.decoding.translation import Translation
-from nmt.run_folder import RunFolder, replacing
+from nmt.run_folder import RunFolder, check_writable, replacing
 from nmt.text.normalize import clean
-from nmt.visualize.explorer import LANGUAGES, allowed_sources, rounded, with_component
+from nmt.visualize.explorer import rounded, whole_page
 from nmt.visualize.fonts import font_for
 from nmt.visualize.panels import SPECIAL_COLOR, SPECIAL_TOKENS, shown
 
@@ -58,8 +56,8 @@ def film_frames(
       on_frame: called with each frame as soon as it is there.
 
     Returns:
-      A frame for each checkpoint that can be read, by step; last one for model.weights.h5, if it
-      holds other weights than all of them. Checkpoints that cannot be read are named in a warning.
+      A frame for each checkpoint that can be used, by step; last one for model.weights.h5, if it
+      holds other weights than all of them. Checkpoints that cannot be used are named in a warning.
 
     Raises:
       ConfigError: what is wrong with the folder, or that it has no checkpoints.
@@ -106,13 +104,16 @@ def film_frames(
             log.warning("left out: %s", error)
             continue
         if [each.shape for each in weights] != [tuple(each.shape) for each in variables]:
-            log.warning("left out: step %s: of another architecture", step)
+            log.warning("left out: step %s: its weights do not fit config.json", step)
+            continue
+        if not all(np.isfinite(each).all() for each in weights):
+            log.warning("left out: step %s: its weights are no numbers (NaN)", step)
             continue
         for variable, value in zip(variables, weights, strict=True):
             variable.assign(value)
         add(step)
     if not frames:
-        raise ConfigError(f"{run.checkpoints}: none of the {len(steps)} checkpoints can be read")
+        raise ConfigError(f"{run.checkpoints}: none of the {len(steps)} checkpoints can be used")
     if run.weights_file.is_file():
         load_weights(model, run.weights_file)
         if _digest(variables) not in seen:
@@ -130,23 +131,9 @@ def film_page(frames: Sequence[Frame], language: str = "en") -> str:
     Raises:
       ValueError: no frames, or an unknown language.
     """
-    if language not in LANGUAGES:
-        raise ValueError(f"language must be en or zh; received {language!r}")
     if not frames:
         raise ValueError("there is nothing to show: frames is empty")
-    data = {"language": language, "frames": [_frame_data(frame) for frame in frames]}
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    page = resources.files("nmt.visualize").joinpath("film.html").read_text(encoding="utf-8")
-    page = with_component(page)
-    policy = f"default-src 'none'; {allowed_sources(page)}; base-uri 'none'; form-action 'none'"
-    page = page.replace(
-        "<!-- policy -->", f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-    )
-    # No "<" in it, so that whatever the tokens are, they end no script element.
-    text = text.replace("<", "\\u003c")
-    return page.replace(
-        "<!-- data -->", f'<script type="application/json" id="data">{text}</script>'
-    )
+    return whole_page("film.html", language, {"frames": [_frame_data(frame) for frame in frames]})
 
 
 def write_gif(
@@ -198,7 +185,7 @@ def write_gif(
 def plot_frame(
     translation: Translation, title: str, rows: int, properties: FontProperties
 ) -> Figure:
-    """Draw the mean cross-attention of a translation, in a size that depends on `rows` only.
+    """Draw the mean cross-attention of a translation; source and `rows` alone make the size.
 
     Args:
       translation: with attention.
@@ -261,8 +248,7 @@ def check_gif_path(path: str | Path) -> Path:
     path = Path(path)
     if path.suffix.lower() != ".gif":
         raise ConfigError(f"{path}: a moving picture's name must end in .gif")
-    if not path.parent.is_dir():
-        raise ConfigError(f"{path.parent}: no such folder")
+    check_writable(path)
     return path
 
 

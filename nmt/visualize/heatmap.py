@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from nmt.config import ConfigError
 from nmt.decoding.translation import Translation
-from nmt.run_folder import replacing
+from nmt.run_folder import check_writable, replacing
 from nmt.visualize.panels import BEST_DPI, draw_panels, legend_patches, most_dpi
 
 log = logging.getLogger(__name__)
@@ -175,8 +175,7 @@ def check_picture_path(path: str | Path) -> Path:
     path = Path(path)
     if path.suffix[1:].lower() not in FORMATS:
         raise ConfigError(f"{path}: a picture's name must end in .{', .'.join(FORMATS)}")
-    if not path.parent.is_dir():
-        raise ConfigError(f"{path.parent}: no such folder")
+    check_writable(path)
     return path
 
 
