@@ -6,7 +6,7 @@ PYTHON ?= $(firstword $(foreach p,python3.13 python3.12 python3.11 python3,$(she
 	$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && echo $p)))
 VENV := .venv
 
-.PHONY: quickstart test slow lint notebook clean
+.PHONY: quickstart test slow notebooks clean
 
 quickstart: $(VENV)/installed
 	$(VENV)/bin/nmt quickstart
@@ -18,7 +18,7 @@ test: $(VENV)/installed-test
 slow: $(VENV)/installed-test
 	$(VENV)/bin/python -m pytest -m slow
 
-notebook: $(VENV)/installed-test
+notebooks: $(VENV)/installed-test
 	$(VENV)/bin/python notebooks/build.py
 
 $(VENV)/installed: requirements.txt pyproject.toml | $(VENV)/bin/python

@@ -1,10 +1,13 @@
-"""Execute every notebook source next to this file and write its paired .ipynb.
+"""Execute notebook sources next to this file and write their paired .ipynb.
 
-    python notebooks/build.py
+    python notebooks/build.py                            # all of them
+    python notebooks/build.py notebooks/04_training.py   # this one
 
 A notebook takes its place only when all of its cells have run; a failing one leaves the old file.
 """
 
+import sys
+import time
 from pathlib import Path
 
 import jupytext
@@ -28,7 +31,7 @@ def build(source: Path) -> None:
 
 
 if __name__ == "__main__":
-    for source in sorted(HERE.glob("*.py")):
-        if source != Path(__file__).resolve():
-            print(f"executing {source.name}")
-            build(source)
+    for source in map(Path, sys.argv[1:] or sorted(HERE.glob("[0-9]*.py"))):
+        started = time.monotonic()
+        build(source.resolve())
+        print(f"{source.name}: {time.monotonic() - started:.0f} s")
