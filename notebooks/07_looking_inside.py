@@ -37,7 +37,7 @@
 # About one minute on two CPU cores. You should know what attention is (notebook 2).
 # 两个 CPU 核大约一分钟。注意力是什么，请先看第 2 课。
 #
-# ← [6. Is it any good? 它到底怎么样](06_is_it_any_good.ipynb) ·
+# ← [6. Is it any good? 翻得好不好？](06_is_it_any_good.ipynb) ·
 # [8. The real thing 来真的](08_the_real_thing.ipynb) →
 
 # %% [markdown]
@@ -89,7 +89,7 @@ from IPython.display import display
 import nmt
 from nmt.visualize.fonts import font_for
 
-plt.show()  # nothing yet, but from here on figures appear below their cells
+plt.show()  # wakes pyplot up: before that, figures are shown as text only
 print("nmt", nmt.__version__, "| tensorflow", tf.__version__)
 
 # %% [markdown]
@@ -203,7 +203,7 @@ plot_translation(translation, kind="decoder", layers=[1, layers], mean=True)
 # attention; click a map to enlarge it. (If you see nothing here, run the cell, or trust the
 # notebook.)
 #
-# > 全都放在一处：指着一个词元，看它在看哪里；选层、选头、选注意力的种类。
+# > 全都放在一处：指着一个词元，看它在看哪里；选层、选头、选注意力的种类；点一下小图可以放大。
 # > （如果这里是空白，运行这一格，或把笔记本设为受信任。）
 
 # %%
@@ -269,6 +269,8 @@ shares = {name: share(*habit) for name, habit in HABITS.items()}
 for name, values in shares.items():
     layer, head = np.unravel_index(values.argmax(), values.shape)
     print(f"{values.max():5.0%} of its attention, head {head + 1} of layer {layer + 1}: {name}")
+alike = np.mean([1 / len(each.source_tokens) for each in looked])
+print(f"{alike:5.0%} of the source is one token, if all are looked at alike 平均分配时每个词元所得")
 
 # %%
 figure, axes = plt.subplots(2, 4, figsize=(11, 5), layout="constrained")
@@ -285,14 +287,16 @@ plt.close(figure)
 display(figure)
 
 # %% [markdown]
-# Each square is a head; bright, that it does little else. Heads with such plain habits are found in
-# large models too: those that look at a neighbour ("positional" heads, Voita et al. 2019), and
-# those that rest on `</s>` or the full stop when there is nothing to look for (Clark et al. 2019,
-# for BERT). `<s>` plays that part in a decoder. How clear-cut the habits are differs from model to
-# model, and in a small one most heads do several things at once.
+# Each square is a head; bright, that it does little else. Near the share that looking everywhere
+# alike would give (the last line above), it is no habit at all. Heads with such plain habits are
+# found in large models too: those that look at a neighbour ("positional" heads, Voita et al. 2019),
+# and those that rest on `</s>` or the full stop when there is nothing to look for (Clark et al.
+# 2019, for BERT). `<s>` plays that part in a decoder. How clear-cut the habits are differs from
+# model to model, and in a small one most heads do several things at once.
 #
-# > 每个方格是一个头；很亮，说明它几乎只干这一件事。大模型里也有习惯这么单纯的头：
-# > 有的总看邻居（“位置头”，Voita 等 2019），有的在没什么可找时停在 `</s>` 或句号上
+# > 每个方格是一个头；很亮，说明它几乎只干这一件事。接近上面最后一行的平均值，就谈不上什么习惯。
+# > 大模型里也有习惯这么单纯的头：有的总看邻居（“位置头”，Voita 等 2019），
+# > 有的在没什么可找时停在 `</s>` 或句号上
 # > （Clark 等 2019，BERT）；在解码器里，`<s>` 扮演同样的角色。各个模型的分工清晰程度不同，
 # > 小模型里多数头身兼数职。
 
@@ -302,10 +306,12 @@ display(figure)
 #
 # Cross-attention that follows the words can tell which word was translated by which. There is no
 # right answer to compare with, but a sign: heads that align agree with each other, while the others
-# each go their own way. `alignment_scores` measures that; its docstring says how it was tested.
+# each go their own way. `alignment_scores` measures that, from 0, where a head looks tells nothing,
+# to 1, it moves as all heads together do; its docstring says how it was tested.
 #
 # > 跟着词走的交叉注意力，可以看出哪个词译成了哪个词。没有标准答案可以对照，但有一个迹象：
-# > 会对齐的头彼此一致，其余的头各看各的。`alignment_scores` 量的就是这个；
+# > 会对齐的头彼此一致，其余的头各看各的。`alignment_scores` 量的就是这个：
+# > 0 表示看哪里都说明不了什么，1 表示与所有头的平均走向完全一致。
 # > 它经过怎样的检验，写在文档字符串里。
 #
 # Here the *reference* translations are read (`attended`), so that the model's mistakes do not
@@ -353,12 +359,12 @@ for alignment in alignments[:3]:
     print()
 
 # %% [markdown]
-# In short sentences the content words are found; in long ones, and where the model itself is lost,
-# links go astray. Little words such as 了 or *the* have no partner, yet must point somewhere: every
-# target character gets a link. `nmt align checkpoints/pretrained pairs.tsv`
-# does this for a file.
+# Many content words of short sentences find their partner; in long ones, and where the model itself
+# is lost, links go astray. Little words such as 了 or *the* have no partner, yet must point
+# somewhere: every target character gets a link. `nmt align checkpoints/pretrained pairs.tsv` does
+# this for a file.
 #
-# > 短句里的实词能找对；句子一长，或者模型自己也没弄明白的地方，连线就会跑偏。
+# > 短句里的实词很多能找对；句子一长，或者模型自己也没弄明白的地方，连线就会跑偏。
 # > “了”、*the* 这样的虚词没有对应的词，却非指一处不可，因为译文的每个字都会得到一条连线。
 # > `nmt align checkpoints/pretrained pairs.tsv` 可以处理整个文件。
 
@@ -399,15 +405,17 @@ def blinded(layer, *chosen):
         kernel[:, (head - 1) * depth : head * depth] = 0
         bias[(head - 1) * depth : head * depth] = 0
     query.set_weights([kernel, bias])
-    yield
-    query.set_weights(saved)
+    try:
+        yield
+    finally:
+        query.set_weights(saved)  # also when the cell is interrupted
 
 
 untouched = loss()
 harm = np.zeros((layers, heads))
-for layer, head in np.ndindex(layers, heads):
-    with blinded(layer + 1, head + 1):
-        harm[layer, head] = loss() - untouched
+for row, column in np.ndindex(layers, heads):
+    with blinded(row + 1, column + 1):
+        harm[row, column] = loss() - untouched
 print(f"loss untouched {untouched:.3f} nats a token; blinding one head adds")
 print(harm.round(3))
 with blinded(layers, *range(1, heads + 1)):
@@ -423,7 +431,7 @@ print(f"the sum of its heads one by one: {harm[-1].sum():+.3f}")
 # %%
 sharpness = -np.mean([entropies(each.attention.cross) for each in with_references], axis=0)
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
-font = font_for("熵对齐分数蒙住后损失增加奈特词元")
+font = font_for("负的熵对齐分数损失增加，奈特→")
 for axis, measure, name in (
     (left, sharpness, "minus entropy 负的熵: sharp →"),
     (right, scores, "alignment score 对齐分数 →"),
@@ -431,21 +439,22 @@ for axis, measure, name in (
     for layer in range(layers):
         axis.plot(measure[layer], harm[layer], "o", label=f"layer {layer + 1}")
     axis.set_xlabel(name, fontproperties=font)
-    axis.set_ylabel("harm when blinded 蒙住后损失增加", fontproperties=font)
+    axis.set_ylabel("harm when blinded, nats 损失增加，奈特", fontproperties=font)
     axis.legend(fontsize=8)
 for name, measure in (("sharpness 专注程度", sharpness), ("alignment 对齐分数", scores)):
     print(f"correlation of harm with {name}: {np.corrcoef(measure.flat, harm.flat)[0, 1]:+.2f}")
 
 # %% [markdown]
-# Read it with care. A head may look very decidedly and be of little use: what it fetches may be
-# known already, or other heads fetch it as well. So blinding *all* heads of a layer is not the sum
-# of blinding each: they stand in for each other. And what a head looks at are not words but
-# vectors, into which the encoder has mixed the whole sentence. So: attention
-# is a good hint where to look next, and an experiment like this one is what tests it. (The debate:
-# Jain and Wallace 2019, "Attention is not Explanation"; Wiegreffe and Pinter 2019, "Attention is
-# not not Explanation".)
+# Read it with care: these are a dozen heads of one model, so the correlations are rough. A head may
+# look very decidedly and be of little use: what it fetches may be known already, or other heads
+# fetch it as well. So blinding *all* heads of a layer is not the sum of blinding each: they stand
+# in for each other. And what a head looks at are not words but vectors, into which the encoder has
+# mixed the whole sentence. So: attention is a good hint where to look next, and an experiment like
+# this one is what tests it. (The debate: Jain and Wallace 2019, "Attention is not Explanation";
+# Wiegreffe and Pinter 2019, "Attention is not not Explanation".)
 #
-# > 解读要小心。一个头可以看得很专注却没多大用：它取来的东西也许早已知道，也许别的头也取了。
+# > 解读要小心：这里只有一个模型的十来个头，相关系数很粗略。
+# > 一个头可以看得很专注却没多大用：它取来的东西也许早已知道，也许别的头也取了。
 # > 把一层的头*全部*蒙住，损失与逐个相加并不相等，因为它们会互相替补。而且头看的不是词，而是向量，
 # > 编码器早已把整句话混了进去。所以注意力是很好的线索，告诉你下一步查哪里；真正能检验的，
 # > 是这样的实验。（争论见 Jain 与 Wallace 2019《Attention is not Explanation》，
@@ -616,10 +625,13 @@ print("all checks passed 全部通过")
 # %% [markdown]
 # **2. Take a word away.** Replace each source token of `translation` in turn by `UNK` and measure
 # how much less likely its second target token becomes. Is the token that is missed most also the
-# one that is looked at most?
+# one that is looked at most? (`UNK`, an id of `nmt.text.tokenizer`, stands for nothing that the
+# model knows; `translator.searcher.log_probs` takes the three arrays of a batch, as in section 6.)
 #
 # > **2. 拿走一个词。** 依次把 `translation` 原文的每个词元换成 `UNK`，
 # > 看译文第二个词元的概率下降多少。缺了它影响最大的词元，也是被看得最多的那个吗？
+# > （`UNK` 是 `nmt.text.tokenizer` 里的一个编号，代表模型不认识的东西；
+# > `translator.searcher.log_probs` 接受一个批次的三个数组，做法见第 6 节。）
 #
 # <details>
 # <summary>Solution 答案</summary>

@@ -91,7 +91,7 @@ from nmt.visualize.fonts import font_for
 
 places = (Path(PROJECT), Path("."), Path(".."))
 ROOT = next(place for place in places if (place / "checkpoints" / "pretrained").is_dir())
-plt.show()  # nothing yet, but from here on figures appear below their cells
+plt.show()  # wakes pyplot up: before that, figures are shown as text only
 print("nmt", nmt.__version__, "| tensorflow", tf.__version__)
 print("GPUs here 这里的 GPU:", len(tf.config.list_physical_devices("GPU")))
 
