@@ -474,11 +474,11 @@ for reference, candidates in examples.items():
 # %%
 labels = [row[3] for row in judged]
 figure, axis = plt.subplots(figsize=(7, 3), layout="constrained")
-colors = {"✗": "tomato", "✓": "seagreen"}
+colors = {"✗": "tab:orange", "✓": "tab:blue"}
 axis.barh(labels, [row[2] for row in judged], color=[colors[row[1]] for row in judged])
 axis.set_yticks(range(len(labels)), labels, font=font_for(labels))
 axis.invert_yaxis()
-caption(axis, "Wrong (red) beats right (green) 错的（红）胜过对的（绿）", "BLEU", "")
+caption(axis, "Wrong (orange) beats right (blue) 错的（橙）胜过对的（蓝）", "BLEU", "")
 
 # %% [markdown]
 # Every wrong translation beats the right one. A character or two turn a sentence into its opposite
