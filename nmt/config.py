@@ -75,6 +75,7 @@ class TrainingConfig:
     batch_tokens: int = 4096  # padded source + target positions in a batch: one update
     batch_parts: int = 1  # pieces of a batch that are computed side by side, on a thread each
     accumulation: int = 1  # pieces of a batch computed one after another, to save memory
+    optimizer: Literal["adam", "muon"] = "adam"  # adam: the paper's; muon: learns in fewer steps
     warmup_steps: int = 4000  # steps over which the learning rate rises
     peak_learning_rate: float | None = None  # at warmup_steps; None: the paper's own scale
     clip_norm: float | None = None  # longest gradient, over all weights together; None: any

@@ -16,7 +16,7 @@ from nmt.config import ModelConfig, TrainingConfig
 from nmt.data.batches import make_batch
 from nmt.model.transformer import build_transformer
 from nmt.text.tokenizer import EOS
-from nmt.training.optimizer import FusedAdam
+from nmt.training.optimizer import BlockMuon, FusedAdam
 from nmt.training.step import make_train_step
 
 SHAPE = ModelConfig(1, 16, 2, 32, 0.0, 20, 20)
@@ -63,13 +63,18 @@ def main():
         # Where a gradient is 0 but for rounding, Adam makes a step of it; so a large epsilon.
         return FusedAdam(0.1, epsilon=1e-3)
 
+    def muon():
+        return BlockMuon(0.1, epsilon=1e-3)
+
     alone = {
-        name: trained(one, make, clip_norm=0.5) for name, make in (("sgd", sgd), ("adam", adam))
+        name: trained(one, make, clip_norm=0.5)
+        for name, make in (("sgd", sgd), ("adam", adam), ("muon", muon))
     }
     assert (alone["sgd"][0][:, -1] > 0.5).all(), "nothing to clip"
     for name, make, strategy, settings in (
         ("sgd", sgd, two, {"accumulation": 2}),
         ("adam", adam, two, {}),
+        ("muon", muon, two, {}),
         ("sgd", sgd, one, {"accumulation": 3, "batch_parts": 2}),
     ):
         steps, weights = trained(strategy, make, clip_norm=0.5, **settings)

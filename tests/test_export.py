@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pexpect
 import pytest
 import tensorflow as tf
 import tensorflow_text
@@ -29,6 +30,7 @@ from nmt.decoding.translation import Translation
 from nmt.decoding.translator import Translator
 from nmt.evaluation.scores import Score
 from nmt.export import ctranslate2 as converter
+from nmt.export import saved_model
 from nmt.export.comparison import Row, format_rows, size_on_disk
 from nmt.export.export import export
 from nmt.export.formats import FORMATS, export_path
@@ -41,6 +43,8 @@ from nmt.text.normalize import clean
 from nmt.text.tokenizer import BOS, EOS, PAD
 
 # Of different lengths, so that there is padding, which is where masks that are lost show.
+UP = "\x1b[A"  # what the arrow key sends
+
 SENTENCES = [
     "I like cats.",
     "Where is the library? I do not know what you are talking about.",
@@ -240,6 +244,21 @@ def test_saved_model_refuses_what_is_no_sentence(saved, text):
         saved.translate(tf.constant([text]))
 
 
+@pytest.mark.parametrize("unwanted", [BOS, PAD])
+@pytest.mark.parametrize("beam", [1, 4])
+def test_saved_model_never_gives_a_special_token(translator, beam, unwanted):
+    """Not even where the model wants nothing else."""
+    model = build_transformer(translator.searcher.models[0].config)
+    direction = np.eye(model.config.d_model, dtype=np.float32)[0]
+    table = model.target_embedding.embeddings.numpy()
+    table[unwanted] = 50 * direction
+    model.target_embedding.embeddings.assign(table)
+    model.decoder_norm.gamma.assign(0 * direction)
+    model.decoder_norm.beta.assign(direction)
+    found = saved_model.search(model, tf.constant([[7, 8, EOS]]), tf.constant([5]), beam)
+    assert not {BOS, PAD} & set(found.ids[0, 0, : found.lengths[0, 0]].numpy().tolist())
+
+
 def test_cleaning_in_the_graph_is_that_of_python():
     characters = [chr(code) for code in (*range(0xD800), *range(0xE000, 0x110000, 7))]
     texts = [f"{each} a{each}{each}b{each} " for each in characters] + [*SENTENCES, " \t a\u3000 "]
@@ -402,6 +421,14 @@ def test_ctranslate2_draws_by_the_seed(engine):
         return texts_of(engine.translate(SENTENCES[:4], options))
 
     assert draw(1) == draw(1) != draw(2)
+    # Where the sentence hardly counts, chance does: each has its own.
+    first_tokens = [
+        each.target_tokens[:3]
+        for each in engine.translate(
+            SENTENCES[:4], SearchOptions(sampling=True, temperature=1e3, seed=1)
+        )
+    ]
+    assert len(set(map(tuple, first_tokens))) == 4
     assert draw(3, top_k=1) == texts_of(engine.translate(SENTENCES[:4]))
     assert draw(3, top_p=1e-6) == texts_of(engine.translate(SENTENCES[:4]))
 
@@ -569,6 +596,24 @@ def test_a_folder_takes_its_place_when_it_is_complete(tmp_path):
     assert list(tmp_path.iterdir()) == [place]
 
 
+def test_the_old_folder_comes_back_if_the_new_one_cannot_take_its_place(tmp_path, monkeypatch):
+    place = tmp_path / "place"
+    place.mkdir()
+    (place / "file").write_text("old")
+    rename = os.rename
+
+    def refuse(source, target):
+        if Path(source).name == "new":
+            raise OSError("no")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", refuse)
+    with pytest.raises(OSError, match="no"), replacing_folder(place) as temporary:
+        (temporary / "file").write_text("new")
+    assert (place / "file").read_text() == "old"
+    assert list(tmp_path.iterdir()) == [place]
+
+
 def test_places(run, tmp_path):
     assert export_path(run, "keras") == run.path / "export" / "model.keras"
     assert export_path(run, "ctranslate2") == run.path / "export" / "ctranslate2"
@@ -663,3 +708,33 @@ def test_a_mistake_is_one_line(run, nmt_command, tmp_path):
     assert done.returncode == 2
     assert done.stderr == "nmt: .: there already, and not an export; choose another place\n"
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_person_edits_and_repeats_what_was_typed(run, exports, user_environment):
+    """On a terminal: a prompt, an answer to each line at once, arrow keys, Ctrl-D."""
+    folder = run.path / "export" / "ctranslate2"
+    sentence, other = SENTENCES[0], SENTENCES[2]
+    answer, other_answer = texts_of(exports["ctranslate2"].engine.translate([sentence, other]))
+    child = pexpect.spawn(
+        sys.executable,
+        ["-m", "nmt", "translate", str(folder)],
+        env={**user_environment, "TERM": "dumb"},
+        encoding="utf-8",
+        timeout=120,
+    )
+    child.expect_exact("Ctrl-D ends")
+    for typed, expected in (
+        (sentence, answer),
+        ("", ""),
+        (other, other_answer),
+        (UP + UP, answer),
+        (UP + "\b" * len(sentence) + other, other_answer),
+    ):
+        child.expect_exact("> ")
+        child.sendline(typed)
+        child.expect_exact(expected)
+    child.expect_exact("> ")
+    child.sendeof()
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 0

@@ -27,7 +27,7 @@ from nmt.training import trainer, validation
 from nmt.training.checkpoints import Checkpoints, mean_weights
 from nmt.training.losses import TokenSums, smoothed_cross_entropy, token_sums
 from nmt.training.metrics import Meter, Metrics, Report
-from nmt.training.optimizer import FusedAdam
+from nmt.training.optimizer import BLOCK_ROWS, BlockMuon, FusedAdam, make_optimizer
 from nmt.training.schedule import WarmupSchedule, learning_rate
 from nmt.training.step import AVERAGE_STEPS, make_train_step, move_averages
 from nmt.training.strategy import split_rows
@@ -336,6 +336,71 @@ def test_fused_adam_equals_the_adam_of_keras():
     for ours, theirs in zip(*states, strict=True):
         assert ours.path.split("/")[1:] == theirs.path.split("/")[1:]
         np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+def after_steps(optimizer, shapes, steps=4):
+    """Return the variables that `optimizer` makes of random gradients of very different size."""
+    random = np.random.default_rng(0)
+    variables = [
+        keras.Variable(random.normal(size=shape), dtype="float32", name=name)
+        for name, shape in shapes.items()
+    ]
+    optimizer.build(variables)
+    for step in range(steps):
+        gradients = [random.normal(size=each.shape) * 10.0 ** (step - 2) for each in variables]
+        optimizer.apply([tf.constant(g, tf.float32) for g in gradients], variables)
+    return {each.name: each.numpy() for each in variables}
+
+
+def test_muon_of_single_blocks_equals_the_muon_of_keras():
+    shapes = {"wide": (4, 6), "tall": (6, 4), "square": (5, 5), "bias": (4,), "embedding": (7, 4)}
+    schedule = WarmupSchedule(16, 3, 0.05)
+    settings = dict(epsilon=1e-9, ns_steps=3, weight_decay=None, adam_weight_decay=None)
+    ours = after_steps(BlockMuon(schedule, **settings), shapes)
+    theirs = after_steps(keras.optimizers.Muon(schedule, **settings), shapes)
+    for name in shapes:
+        np.testing.assert_allclose(ours[name], theirs[name], atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("shape", [(8, 2 * BLOCK_ROWS), (2 * BLOCK_ROWS, 100), (128, 128)])
+def test_muon_makes_the_rows_of_each_block_orthogonal(shape):
+    """The first step, by the singular values of each block of the gradient."""
+    gradient = np.random.default_rng(1).normal(size=shape)
+    rows = gradient if shape[0] > shape[1] else gradient.T
+    expected = []
+    for block in np.split(rows, len(rows) // BLOCK_ROWS):
+        left, values, right = np.linalg.svd(block, full_matrices=False)
+        values /= np.linalg.norm(block)
+        for _ in range(3):
+            values = 3.4445 * values - 4.7750 * values**3 + 2.0315 * values**5
+        expected.append(left @ np.diag(values) @ right * max(block.shape) ** 0.5)
+    expected = np.concatenate(expected)
+    expected = -0.01 * 0.2 * (expected if shape[0] > shape[1] else expected.T)
+    variable = keras.Variable(np.zeros(shape), dtype="float32", name="kernel")
+    optimizer = make_optimizer(TrainingConfig(optimizer="muon"), 0.01)
+    optimizer.build([variable])
+    optimizer.apply([tf.constant(gradient, tf.float32)], [variable])
+    np.testing.assert_allclose(variable.numpy(), expected, atol=2e-5)
+    # As large as a step of Adam, or nearly.
+    assert 0.1 * 0.01 < np.std(variable.numpy()) < 0.3 * 0.01
+
+
+def test_muon_leaves_tables_and_vectors_to_adam():
+    model = build_transformer(dataclasses.replace(SMALL, tie_embeddings=False))
+    optimizer = make_optimizer(TrainingConfig(optimizer="muon"), 0.01)
+    optimizer.build(model.trainable_variables)
+    by_adam = {
+        weight.path.split("/", 1)[1]
+        for weight, velocity in zip(
+            model.trainable_variables, optimizer.adam_velocities, strict=True
+        )
+        if velocity is not None
+    }
+    matrices = {w.path.split("/", 1)[1] for w in model.trainable_variables if len(w.shape) == 2}
+    tables = {"source_embedding/embeddings", "target_embedding/embeddings"}
+    assert matrices & by_adam == tables | {"output_projection/kernel"}
+    assert not optimizer.weight_decay
+    assert not optimizer.adam_weight_decay
 
 
 def test_average_by_hand():

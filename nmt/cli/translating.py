@@ -1,5 +1,6 @@
 """Commands that use a model: evaluate, translate, score, info."""
 
+import contextlib
 import json
 import math
 import sys
@@ -174,7 +175,9 @@ def translate(
     by_hand = not texts and not input and sys.stdin.isatty()
     translator = load(located, ensemble or [])
     if by_hand:
-        print("nmt: one text a line; Ctrl-D ends", file=sys.stderr)
+        print(
+            "nmt: type a text and Enter; arrow keys edit and repeat, Ctrl-D ends", file=sys.stderr
+        )
         if located.engine == "tensorflow":
             translator.searcher.compile_ahead()  # pays from the second sentence on
     documents = translate_stream(
@@ -259,6 +262,9 @@ def _lines_of(file: Path | None, by_hand: bool) -> Iterator[str]:
     """Yield the lines of a file or of standard input; on a terminal show how far they are."""
     from nmt.data.corpora import decode_lines, iterate_lines
 
+    if by_hand:
+        yield from _typed_lines()
+        return
     if file is not None:
         total = sum(1 for _ in iterate_lines(file))  # bad bytes show now, not after hours
         from nmt.progress import translation_progress
@@ -268,10 +274,29 @@ def _lines_of(file: Path | None, by_hand: bool) -> Iterator[str]:
                 show(number)
                 yield line.replace("\r", " ")
         return
-    # Iterating over a file reads ahead; a person waits for the answer to each line.
+    # Iterating over a file reads ahead; a program at the other end may wait for each answer.
     stream = iter(sys.stdin.buffer.readline, b"")
     for line in decode_lines(stream, "standard input"):
         yield line.replace("\r", " ")
+
+
+def _typed_lines() -> Iterator[str]:
+    """Yield what a person types up to Ctrl-D, with the terminal's line editing and history."""
+    with contextlib.suppress(ImportError):  # Windows has no such module, and edits lines itself
+        import readline  # noqa: F401  `input` finds it by itself
+    # A prompt goes to stdout, where it must not get into a file.
+    prompt = "> " if sys.stdout.isatty() else ""
+    while True:
+        try:
+            line = input(prompt)
+        except EOFError:
+            print(file=sys.stderr)  # the shell's prompt begins a line of its own
+            return
+        except UnicodeDecodeError as error:
+            print(f"nmt: not UTF-8, type it again: {error.reason}", file=sys.stderr)
+            continue
+        if line.strip():
+            yield line
 
 
 def _formatted(document, number, nbest, with_scores, as_json) -> Iterator[str]:

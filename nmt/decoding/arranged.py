@@ -6,7 +6,7 @@ and values in one product, embeddings that are scaled already, the output matrix
 which it is used. The layers in `nmt.model` are the ones to read first.
 
 Axis legend: B batch, N hypotheses of a sentence side by side, R = B·N rows, S source length,
-K key length, H heads, D depth per head, M model width, V vocabulary.
+W source tokens of a batch, K key length, H heads, D depth per head, M model width, V vocabulary.
 """
 
 from functools import partial
@@ -21,6 +21,7 @@ from nmt.model.layers import layer_norm, spread
 from nmt.model.masks import padding_mask
 from nmt.model.positions import sinusoidal_positions
 from nmt.model.transformer import Transformer
+from nmt.text.tokenizer import PAD
 
 
 class Dense(NamedTuple):
@@ -93,25 +94,46 @@ def arrange(model: Transformer) -> Arranged:
     )
 
 
-def read_source(weights: Arranged, config: ModelConfig, source_ids) -> Memory:
-    """Return what the decoder needs of (B, S) int32 source ids."""
+def read_source(
+    weights: Arranged, config: ModelConfig, source_ids, fixed_shapes: bool = False
+) -> Memory:
+    """Return what the decoder needs of (B, S) int32 source ids.
+
+    All but attention looks at one token at a time, and is spared the padding: only the real tokens
+    are among the W; with `fixed_shapes`, as a compiler wants them, all are.
+    """
     batch, length = _size(source_ids, 0), _size(source_ids, 1)
     heads, depth = config.num_heads, config.d_model // config.num_heads
+    ids = tf.reshape(source_ids, [-1])
+    places_W = rows = tf.range(batch * length)
+    if not fixed_shapes:
+        places_W = tf.boolean_mask(places_W, ids != PAD)
+        # At padding, which is masked, the row of the token before it.
+        rows = tf.maximum(tf.cumsum(tf.cast(ids != PAD, tf.int32)) - 1, 0)
+    rows_B1S = tf.reshape(rows, [batch, 1, length])
+    heads_H = tf.range(heads)
+    heads_WH = (places_W // length)[:, None] * heads + heads_H
+    heads_WH = heads_WH * length + (places_W % length)[:, None]
 
-    def parted(x, parts):  # (B·S, parts·M) → parts times (B, H, S, D)
-        x = tf.reshape(x, [batch, length, parts, heads, depth])
-        return tf.unstack(tf.transpose(x, [2, 0, 3, 1, 4]))
+    # Gathering the heads is sooner than transposing them.
+    def parted(x, parts):  # (W, parts·M) → parts times (B, H, S, D)
+        x = tf.reshape(x, [-1, depth])
+        first_BHS = rows_B1S * (parts * heads) + heads_H[:, None]
+        return [tf.gather(x, first_BHS + part * heads) for part in range(parts)]
+
+    def joined(x):  # (B, H, S, D) → (W, M)
+        return tf.reshape(tf.gather(tf.reshape(x, [-1, depth]), heads_WH), [-1, config.d_model])
 
     may_attend = padding_mask(source_ids)
     x = tf.gather(weights.source_embedding, source_ids)
-    x = tf.reshape(x + sinusoidal_positions(length, config.d_model), [-1, config.d_model])
+    x += sinusoidal_positions(length, config.d_model)
+    x = tf.gather(tf.reshape(x, [-1, config.d_model]), places_W)
     for layer in weights.encoder:
 
         def attend(x, layer=layer):
             query, keys, values = parted(_apply(layer.query_key_value, x), 3)
             output, _ = scaled_dot_product_attention(query, keys, values, may_attend)
-            output = tf.reshape(tf.transpose(output, [0, 2, 1, 3]), [-1, config.d_model])
-            return _apply(layer.attention_output, output)
+            return _apply(layer.attention_output, joined(output))
 
         x = _residual(x, attend, layer.attention_norm, config)
         x = _residual(x, partial(_feed_forward, layer), layer.feed_forward_norm, config)

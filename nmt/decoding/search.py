@@ -69,13 +69,15 @@ def permit_tokens(*, forbidden, pad, prefix_BP=None, no_repeat_ngram=0) -> Permi
     """
 
     def permit(log_probs_BNV, ids_BNT, position):
-        tokens_V = tf.range(tf.shape(log_probs_BNV)[2])
-        is_forbidden_V = tf.reduce_any(tokens_V[:, None] == tf.constant(forbidden), axis=1)
+        # A vocabulary of known size makes this a constant, not a computation for every token.
+        vocabulary = log_probs_BNV.shape[2] or tf.shape(log_probs_BNV)[2]
+        never_V = tf.reduce_min(tf.one_hot(forbidden, vocabulary, NEVER, 0.0), axis=0)
         if prefix_BP is None and not no_repeat_ngram:
-            return log_probs_BNV + tf.where(is_forbidden_V, NEVER, 0.0)
-        allowed = ~is_forbidden_V
+            return log_probs_BNV + never_V
+        tokens_V = tf.range(vocabulary)
+        allowed = never_V == 0
         if no_repeat_ngram:
-            allowed &= ~_repeating(ids_BNT, position, no_repeat_ngram, tf.size(tokens_V))
+            allowed &= ~_repeating(ids_BNT, position, no_repeat_ngram, vocabulary)
         if prefix_BP is not None:
             length = tf.shape(prefix_BP)[1]
             forced_B = tf.gather(prefix_BP, tf.minimum(position, length - 1), axis=1)
@@ -90,7 +92,8 @@ def permit_tokens(*, forbidden, pad, prefix_BP=None, no_repeat_ngram=0) -> Permi
 
 def most_likely(log_probs_BNV, position):
     """Choose the likeliest token; of equals the one with the lowest id."""
-    return tf.argmax(log_probs_BNV, axis=-1, output_type=tf.int32)
+    _, token_BN1 = _top(log_probs_BNV, 1)  # sooner than tf.argmax
+    return token_BN1[:, :, 0]
 
 
 def sampler(uniforms_BNT, temperature, top_k, top_p):

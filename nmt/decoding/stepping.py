@@ -26,7 +26,10 @@ def cached_step(
       room: positions that the cache has from the start, in shapes that never change, for a
         compiler; None: it grows with every step, which computes less.
     """
-    memories = [read_source(weights, config, source_ids) for weights, config in models]
+    memories = [
+        read_source(weights, config, source_ids, fixed_shapes=room is not None)
+        for weights, config in models
+    ]
     batch = source_ids.shape[0] or tf.shape(source_ids)[0]  # a compiler wants to know
 
     def nothing(config):

@@ -124,7 +124,7 @@ def _translating(model, source_tokenizer, target_tokenizer, beam, attention):
             source_lengths, MAX_SOURCE_TOKENS + 1, "a sentence has more subwords than the limit"
         )
         source_ids = ragged.to_tensor(PAD)
-        found = _search(model, source_ids, source_lengths + EXTRA_TARGET_TOKENS, beam)
+        found = search(model, source_ids, source_lengths + EXTRA_TARGET_TOKENS, beam)
         # Without text there is only an EOS, and nothing to be translated.
         has_text = source_lengths > 1
         lengths = tf.where(has_text, found.lengths[:, 0], 0)
@@ -149,7 +149,8 @@ def _translating(model, source_tokenizer, target_tokenizer, beam, attention):
     return translate
 
 
-def _search(model, source_ids, limits, beam):
+def search(model, source_ids, limits, beam):
+    """Return Hypotheses of (B, S) source ids, at most `limits` (B,) tokens long."""
     # Arranged at every call: it costs little, and the weights are stored once.
     step, state = cached_step([(arrange(model), model.config)], source_ids, beam)
     permit = permit_tokens(forbidden=[BOS, PAD], pad=PAD)

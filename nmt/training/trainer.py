@@ -16,7 +16,7 @@ from nmt.run_folder import RunFolder
 from nmt.training.checkpoints import Checkpoints, mean_weights, steps_in
 from nmt.training.interrupts import Interrupts
 from nmt.training.metrics import Meter, Metrics, Report
-from nmt.training.optimizer import FusedAdam
+from nmt.training.optimizer import make_optimizer
 from nmt.training.schedule import WarmupSchedule
 from nmt.training.step import make_train_step, move_averages
 from nmt.training.strategy import keras_policy
@@ -37,7 +37,7 @@ def train(
     run: RunFolder,
     on_report: Callable[[Report], None],
     workers: Workers | None = None,
-    make_optimizer: Callable = lambda rate: FusedAdam(rate, beta_1=0.9, beta_2=0.98, epsilon=1e-9),
+    optimizer_for: Callable | None = None,
 ) -> Validation | None:
     """Train a prepared run up to the first of its limits, going on from its last checkpoint.
 
@@ -46,7 +46,7 @@ def train(
         weights of the best BLEU so far, otherwise those of the last checkpoint.
       on_report: called every REPORT_STEPS steps.
       workers: who trains together, all with the same run folder; None: this process alone.
-      make_optimizer: from a learning-rate schedule to a Keras optimizer; default: section 5.3.
+      optimizer_for: from a learning-rate schedule to a Keras optimizer; None: the configuration's.
 
     Returns:
       The validation of the final weights, on the chief; None on the other workers.
@@ -66,7 +66,7 @@ def train(
     )
     with workers.strategy.scope():
         model = build_transformer(run.model_config(), config.seed, keras_policy(config.precision))
-        optimizer = make_optimizer(schedule)
+        optimizer = optimizer_for(schedule) if optimizer_for else make_optimizer(config, schedule)
         optimizer.build(model.trainable_variables)
     # What is validated and kept: a moving average of the weights, or the weights themselves.
     averaged = build_transformer(run.model_config()) if config.weight_average else model
