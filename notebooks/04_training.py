@@ -127,7 +127,7 @@ settings = f"""
     model.source_vocab_size=3000      model.target_vocab_size=4000
     training.max_minutes={MINUTES}    training.batch_tokens=768
     training.warmup_steps=200         training.peak_learning_rate=0.003
-    training.checkpoint_steps=200     training.weight_average=0.0
+    training.checkpoint_steps=200     training.weight_average=0.0       training.optimizer=adam
 """.split()
 config = override(preset("quickstart"), settings)
 prepare(run, config, {"command": "notebooks/04_training"})

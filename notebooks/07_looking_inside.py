@@ -509,7 +509,7 @@ settings = f"""
     model.dff=128                  training.batch_tokens=512       training.max_minutes=null
     training.max_steps={FILM_STEPS} training.checkpoint_steps={FILM_STEPS // 8}
     training.keep_checkpoints=8    training.warmup_steps=100       training.weight_average=0.0
-    training.peak_learning_rate=0.004
+    training.peak_learning_rate=0.004   training.optimizer=adam
 """
 prepare(run, override(preset("quickstart"), words(settings)), {"command": "notebook 7"})
 learned = train(run, lambda report: report.step % 100 or print(describe(report)))

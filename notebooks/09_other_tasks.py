@@ -202,7 +202,7 @@ def learn(name, pairs, language, subwords):
         data.corpus={tsv}                     data.max_tokens=60
         data.source_language={language}       data.target_language={language}
         model.source_vocab_size={subwords[0]} model.target_vocab_size={subwords[1]}
-        model.num_layers=2     model.d_model=64     model.num_heads=4      model.dff=256
+        model.num_layers=2 model.d_model=64 model.num_heads=4 model.dff=256 training.optimizer=adam
         training.peak_learning_rate=0.004    training.max_minutes=null    training.max_steps={STEPS}
         training.batch_tokens=512     training.warmup_steps=100     training.weight_average=0.0
     """
