@@ -44,7 +44,8 @@ def load(path):
             sides.append(Encoded(ids, (lengths + 1).astype(np.int32)))
     config = preset("small")
     model = dataclasses.replace(config.model, source_vocab_size=8000, target_vocab_size=8000)
-    return Prepared(*sides), model, config.training
+    # The batches that the peers make.
+    return Prepared(*sides), model, dataclasses.replace(config.training, batch_tokens=4096)
 
 
 def measure(path, parts, precision, seconds, sgd):

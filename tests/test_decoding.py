@@ -24,7 +24,7 @@ from nmt.decoding.searcher import EXTRA_TARGET_TOKENS, Searcher
 from nmt.decoding.sentences import MAX_SOURCE_TOKENS, coverage
 from nmt.decoding.stepping import cached_step, mean_probability
 from nmt.decoding.translation import Translation, align
-from nmt.decoding.translator import Translator, load_translator
+from nmt.decoding.translator import load_translator
 from nmt.model.transformer import build_transformer
 from nmt.run_folder import RunFolder, sha256, write_text
 from nmt.text.tokenizer import BOS, EOS, PAD
@@ -247,17 +247,19 @@ def translator(tiny_run):
 
 @pytest.fixture
 def endless(translator):
-    """A translator whose model has unlearned EOS."""
-    model = build_transformer(translator.searcher.models[0].config)
-    model.set_weights(translator.searcher.models[0].get_weights())
-    table = model.target_embedding.embeddings.numpy()
-    direction = table[7] / np.linalg.norm(table[7])
+    """The translator with a model that has unlearned EOS, until the test is over."""
+    model = translator.searcher.models[0]
+    changed = [model.target_embedding.embeddings, model.decoder_norm.gamma, model.decoder_norm.beta]
+    before = [variable.numpy() for variable in changed]
+    table, direction = before[0].copy(), before[0][7] / np.linalg.norm(before[0][7])
     table[EOS] = 0
     table[7] = 50 * direction
-    model.target_embedding.embeddings.assign(table)
-    model.decoder_norm.gamma.assign(0 * direction)
-    model.decoder_norm.beta.assign(direction)
-    return Translator([model], translator.source_tokenizer, translator.target_tokenizer)
+    for values in ((table, 0 * direction, direction), before):
+        for variable, value in zip(changed, values, strict=True):
+            variable.assign(value)
+        translator.searcher.refresh()
+        if values is not before:
+            yield translator
 
 
 def summary(translations):

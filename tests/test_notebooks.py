@@ -112,6 +112,14 @@ def toy(notebook):
     return notebook
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        # Those that train several models, or start the command line many times, take a minute each.
+        pytest.param(path, marks=[pytest.mark.slow] * (path.stem >= "07"), id=path.stem)
+        for path in SOURCES
+    ],
+)
 def test_runs_from_top_to_bottom_with_the_solutions_of_its_exercises(source, tmp_path):
     notebook = toy(jupytext.read(source))
     notebook.cells += [nbformat.v4.new_code_cell(each) for each in solutions_in(notebook)]

@@ -1,7 +1,5 @@
 """Optimizers: Adam as in the paper, and Muon, which learns more from every batch."""
 
-import sys
-
 import keras
 import tensorflow as tf
 
@@ -92,8 +90,7 @@ def _adam(variable, momentum, velocity, gradient, rate, iterations, beta_1, beta
     )
 
 
-# XLA does it in half the time; TensorFlow for Windows comes without.
-@tf.function(jit_compile=sys.platform != "win32", autograph=False)
+@tf.function(autograph=False)  # traced once for each shape
 def _orthogonal_blocks(matrix, iterations):
     """Return `matrix` (n, m) with the rows of each block orthonormal, times √(longer side).
 
