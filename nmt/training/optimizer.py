@@ -52,7 +52,7 @@ class BlockMuon(keras.optimizers.Muon):
     takes the nearest matrix with orthonormal rows, so that a direction that the gradient shows
     faintly is followed as far as one that it shows strongly. The size of a step is that of Adam.
     Not in the paper, which is older. Here it is done for blocks of BLOCK_ROWS rows, with fewer
-    iterations, at a third of the cost and nearly the same gain.
+    iterations: a third of the arithmetic, and nearly the same gain (bench/README.md).
 
     Source: Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/; the size of the step:
     Liu et al. 2025, arXiv:2502.16982, equation 4.
