@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from nmt.config import TrainingConfig
 
-# Rows that Muon makes orthogonal to each other; about what an attention head has.
+# Rows that Muon makes orthogonal to each other; as many as an attention head has in the paper.
 BLOCK_ROWS = 64
 
 # Of the polynomial a·s + b·s³ + c·s⁵ that draws singular values towards 1 (Jordan et al. 2024).
@@ -55,7 +55,7 @@ class BlockMuon(keras.optimizers.Muon):
     iterations: a third of the arithmetic, and nearly the same gain (bench/README.md).
 
     Source: Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/; the size of the step:
-    Liu et al. 2025, arXiv:2502.16982, equation 4.
+    Liu et al. 2025, arXiv:2502.16982.
     """
 
     def update_step(self, gradient, variable, learning_rate):
