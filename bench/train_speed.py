@@ -55,6 +55,10 @@ def measure(path, parts, precision, seconds, sgd):
     """
     import resource
 
+    from nmt.cli.app import import_tensorflow
+
+    import_tensorflow(for_training=True)
+
     import keras
     import numpy as np
 

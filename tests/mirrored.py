@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from nmt.config import ModelConfig, TrainingConfig
 from nmt.data.batches import make_batch
+from nmt.model.keras_layers import Dropout
 from nmt.model.transformer import build_transformer
 from nmt.text.tokenizer import EOS
 from nmt.training.optimizer import BlockMuon, FusedAdam
@@ -64,7 +65,8 @@ def main():
         return FusedAdam(0.1, epsilon=1e-3)
 
     def muon():
-        return BlockMuon(0.1, epsilon=1e-3)
+        # It magnifies what a gradient shows faintly, rounding too, up to a thousandth of a step.
+        return BlockMuon(0.005, epsilon=1e-3)
 
     alone = {
         name: trained(one, make, clip_norm=0.5)
@@ -81,6 +83,14 @@ def main():
         np.testing.assert_allclose(steps, alone[name][0], rtol=1e-5, err_msg=str(settings))
         for ours, theirs in zip(weights, alone[name][1], strict=True):
             np.testing.assert_allclose(ours, theirs, atol=1e-5, err_msg=str(settings))
+    with two.scope():
+        dropout = Dropout(0.5)
+    kept = [
+        np.concatenate([np.ravel(part) for part in two.experimental_local_results(replicas)])
+        for replicas in (two.run(dropout, (tf.ones([100]),), {"training": True}) for _ in range(2))
+    ]
+    noise = np.reshape(kept, [4, 100])  # of two calls, on two replicas
+    assert len(np.unique(noise, axis=0)) == 4, "the same places dropped on both replicas"
     # The norm that is reported is that before clipping; what is clipped is another update.
     free, _ = trained(one, sgd)
     np.testing.assert_allclose(alone["sgd"][0][0], free[0], rtol=1e-6)

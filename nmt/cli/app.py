@@ -1,6 +1,7 @@
 """What all commands share: the application, options that several of them take, errors."""
 
 import os
+import platform
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -50,20 +51,42 @@ def fail(message, code):
     sys.exit(code)
 
 
-def import_tensorflow():
-    """Import TensorFlow without the notices of its C++ side; errors are exceptions all the same."""
-    if "TF_CPP_MIN_LOG_LEVEL" in os.environ:
-        return  # someone wants to see them
+def import_tensorflow(for_training=False):
+    """Import TensorFlow, the slow part of every start, and without the notices of its C++ side.
+
+    Errors are exceptions all the same. Where TF_CPP_MIN_LOG_LEVEL is set, the notices are shown.
+    """
+    if for_training and platform.machine() in ("x86_64", "AMD64"):
+        # Without AVX-512, TensorFlow leaves oneDNN's products off; yet training steps are 1.1 to
+        # 1.3 times as fast with them. Translating single sentences is not (bench/README.md).
+        os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+    # Keras would import matplotlib, a fifth of the time, for galleries of images; None says that
+    # there is none. Afterwards it can be imported.
+    is_hidden = sys.modules.setdefault("matplotlib", None) is None
+    try:
+        if "TF_CPP_MIN_LOG_LEVEL" in os.environ:
+            import tensorflow
+        else:
+            tensorflow = _import_tensorflow_quietly()
+    finally:
+        if is_hidden:
+            del sys.modules["matplotlib"]
+    # It takes a second of each training graph, and no step is faster for it (bench/README.md).
+    tensorflow.config.optimizer.set_experimental_options({"constant_folding": False})
+
+
+def _import_tensorflow_quietly():
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     # The first few are printed before that variable is looked at.
     with open(os.devnull, "wb") as nowhere:
         standard_error = os.dup(2)
         os.dup2(nowhere.fileno(), 2)
         try:
-            import tensorflow  # noqa: F401
+            import tensorflow
         finally:
             os.dup2(standard_error, 2)
             os.close(standard_error)
+    return tensorflow
 
 
 def load(located, ensemble=()):

@@ -289,7 +289,7 @@ def _train(folder, workers=None):
 
 
 def _import_tensorflow_for_training(config):
-    import_tensorflow()
+    import_tensorflow(for_training=True)
     from nmt.training.strategy import share_cores
 
     # Before anything computes, the reading of TFDS included.

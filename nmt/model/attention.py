@@ -5,6 +5,8 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
+from nmt.model.keras_layers import Dense, Dropout
+
 
 class Attended(NamedTuple):
     """What attention returns, always: its output and the weights that made it."""
@@ -73,13 +75,13 @@ class MultiHeadAttention(keras.layers.Layer):
         self.d_model = d_model
         self.num_heads = num_heads
         self.dropout_rate = dropout_rate
-        self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy)
+        self.dropout = Dropout(dropout_rate, dtype=self.dtype_policy)
         # The projections have biases, as in Keras and the tutorials; the paper writes none.
         dense = dict(units=d_model, dtype=self.dtype_policy)
-        self.query = keras.layers.Dense(name="query", **dense)
-        self.key = keras.layers.Dense(name="key", **dense)
-        self.value = keras.layers.Dense(name="value", **dense)
-        self.output_projection = keras.layers.Dense(name="output", **dense)
+        self.query = Dense(name="query", **dense)
+        self.key = Dense(name="key", **dense)
+        self.value = Dense(name="value", **dense)
+        self.output_projection = Dense(name="output", **dense)
 
     def build(self, input_shape=None):
         """Build the four projections; their shapes do not depend on the input's."""

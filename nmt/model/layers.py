@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from nmt.model.attention import Attended, KeysValues, MultiHeadAttention
+from nmt.model.keras_layers import Dense, Dropout
 
 LAYER_NORM_EPSILON = 1e-6
 
@@ -106,9 +107,9 @@ class FeedForward(keras.layers.Layer):
         self.d_model = d_model
         self.dff = dff
         self.dropout_rate = dropout_rate
-        self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy)
-        self.inner = keras.layers.Dense(dff, "relu", name="inner", dtype=self.dtype_policy)
-        self.outer = keras.layers.Dense(d_model, name="outer", dtype=self.dtype_policy)
+        self.dropout = Dropout(dropout_rate, dtype=self.dtype_policy)
+        self.inner = Dense(dff, "relu", name="inner", dtype=self.dtype_policy)
+        self.outer = Dense(d_model, name="outer", dtype=self.dtype_policy)
 
     def build(self, input_shape=None):
         """Build both dense layers."""
@@ -167,7 +168,7 @@ class _Residual(keras.layers.Layer):
         self.attention_dropout_rate = attention_dropout_rate
         self.activation_dropout_rate = activation_dropout_rate
         policy = self.dtype_policy
-        self.dropout = keras.layers.Dropout(dropout_rate, dtype=policy)
+        self.dropout = Dropout(dropout_rate, dtype=policy)
         self.self_attention = self._attention("self_attention")
         self.self_attention_norm = LayerNorm(name="self_attention_norm", dtype=policy)
         self.feed_forward = FeedForward(

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from nmt.config import ModelConfig
 from nmt.model.attention import KeysValues
+from nmt.model.keras_layers import Dense, Dropout
 from nmt.model.layers import DecoderLayer, EncoderLayer, LayerNorm
 from nmt.model.masks import look_ahead_mask, padding_mask
 from nmt.model.positions import sinusoidal_positions
@@ -50,7 +51,7 @@ class Transformer(keras.Model):
         self.target_embedding = keras.layers.Embedding(
             config.target_vocab_size, config.d_model, normal, name="target_embedding", dtype=policy
         )
-        self.dropout = keras.layers.Dropout(config.dropout_rate, dtype=policy)
+        self.dropout = Dropout(config.dropout_rate, dtype=policy)
         sizes = dict(
             d_model=config.d_model,
             num_heads=config.num_heads,
@@ -68,7 +69,7 @@ class Transformer(keras.Model):
             self.encoder_norm = LayerNorm(name="encoder_norm", dtype=policy)
             self.decoder_norm = LayerNorm(name="decoder_norm", dtype=policy)
         if not config.tie_embeddings:
-            self.output_projection = keras.layers.Dense(
+            self.output_projection = Dense(
                 config.target_vocab_size, name="output_projection", dtype=policy
             )
 

@@ -6,6 +6,7 @@ from nmt.config import TrainingConfig
 from nmt.model.transformer import Transformer
 from nmt.text.tokenizer import PAD
 from nmt.training.losses import TokenSums, token_sums
+from nmt.training.optimizer import updater
 from nmt.training.strategy import rows_of, split_rows
 
 # Updates between two steps of the averaged weights: a pass over the memory is worth sparing.
@@ -23,7 +24,7 @@ def make_train_step(
 
     Args:
       model: built under `strategy`, as is the optimizer.
-      optimizer: a Keras optimizer; only its `update_step` is used.
+      optimizer: a Keras optimizer; it only updates, what comes before is done here.
       config: parts, accumulation, smoothing and clipping.
       strategy: of tf.distribute; None: this one device.
 
@@ -98,21 +99,19 @@ def apply_summed(optimizer, gradients, weights) -> None:
 
     (The `apply` of a Keras optimizer would sum them once more, and its clipping comes before.)
     """
-    rate = optimizer.learning_rate
+    update = updater(optimizer)
     if not tf.distribute.has_strategy():
         for gradient, weight in zip(gradients, weights, strict=True):
-            optimizer.update_step(gradient, weight, rate)
+            update(gradient, weight)
         optimizer.iterations.assign_add(1)
         return
 
-    def update(strategy, gradients):
+    def update_all(strategy, gradients):
         for gradient, weight in zip(gradients, weights, strict=True):
-            strategy.extended.update(
-                weight, lambda w, g: optimizer.update_step(g, w, rate), (gradient,), group=False
-            )
+            strategy.extended.update(weight, lambda w, g: update(g, w), (gradient,), group=False)
 
     tf.__internal__.distribute.interim.maybe_merge_call(
-        update, tf.distribute.get_strategy(), gradients
+        update_all, tf.distribute.get_strategy(), gradients
     )
     optimizer.iterations.assign_add(1)
 
