@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -64,6 +65,27 @@ def test_translate_arguments_knows_what_it_was_trained_on(tiny_run, nmt_command)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [target for _, target in pairs]
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(("chosen", "expected"), [(None, "1"), ("0", "0")])
+def test_tensorflow_is_imported_for_training_without_plots(chosen, expected, user_environment):
+    program = """if True:
+        import os, sys
+        from nmt.cli.app import import_tensorflow
+        import_tensorflow(for_training=True)
+        assert "tensorflow" in sys.modules
+        assert "matplotlib" not in sys.modules
+        import matplotlib.pyplot
+        print(os.environ.get("TF_ENABLE_ONEDNN_OPTS"))
+    """
+    environment = {**user_environment} | ({"TF_ENABLE_ONEDNN_OPTS": chosen} if chosen else {})
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True, encoding="utf-8", timeout=120, env=environment,
+    )  # fmt: skip
+    assert done.stderr == ""
+    on_intel = platform.machine() in ("x86_64", "AMD64")
+    assert done.stdout == f"{expected if on_intel else chosen}\n"
 
 
 def test_cli_01_utf_8_whatever_the_locale(tiny_run, tmp_path):
