@@ -58,7 +58,7 @@ def import_tensorflow(for_training=False):
     """
     if for_training and platform.machine() in ("x86_64", "AMD64"):
         # Without AVX-512, TensorFlow leaves oneDNN's products off; yet training steps are 1.1 to
-        # 1.3 times as fast with them. Translating single sentences is not (bench/README.md).
+        # 1.4 times as fast with them (bench/README.md). Translating was not measured with them.
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     # Keras would import matplotlib, a fifth of the time, for galleries of images; None says that
     # there is none. Afterwards it can be imported.
